@@ -171,6 +171,7 @@ class Run:
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.artifacts.resumption import RunStatus
         from rlvr.scoring.call import digest_of
+        from rlvr.scoring.reward import metrics_of
         from rlvr.tracking.mlflow_tracker import make_tracker
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
 
@@ -180,7 +181,7 @@ class Run:
         self.is_main = prepared.state.is_main_process
         self.folder = recipe.output_dir
         self.model_folder = train.saved_folder(recipe)
-        reward_files = {reward.label: digest_of(reward) for reward in [*prepared.rewards, prepared.metric]}
+        reward_files = {reward.label: digest_of(reward) for reward in [*prepared.rewards, *metrics_of(prepared.metric)]}
         self.status = RunStatus(self.folder, prepared.identity, self.is_main, reward_files)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
@@ -248,7 +249,7 @@ class Run:
             trl_config.free_memory()
             if self.is_main:
                 evaluation.write_evaluation(self.folder, about, self.results)
-        console.info(f"  before training: {evaluation.score_in_words(self.results['base'][0])}")
+        console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe
+from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe, require_one_task
 from rlvr.config.sections import SPLITS
 from rlvr.errors import InputError
 
@@ -111,6 +111,9 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)
+    for flag in ("shots", "samples"):
+        if getattr(options, flag) is not None:
+            require_one_task(recipe, f"--{flag}")
     spec = recipe.evaluation or EvaluationSpec()
     spec = replace(spec, split=options.split or spec.split, rows=options.limit or spec.rows)
     recipe = replace(recipe, evaluation=spec)
@@ -165,16 +168,18 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     if adapter is not None:
         directory.read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
-    metric = evaluation.choose_metric(recipe.evaluation, rewards)
+    metric = evaluation.choose_metrics(recipe, rewards)
     if options.shots:
         points = shot_sweep.sweep_points(recipe, shot_sweep.parse_shots(options.shots))
     else:
         shots = recipe.task.options.get("shots", 0)
         points = [shot_sweep.SweepPoint(shots, recipe, load_task(recipe.task))]
     task = points[0].task
-    if len(task.split(recipe.evaluation.split)) == 0:
+    empty = [name for name, part in (task.parts or {recipe.task.name: task}).items()
+             if len(part.split(recipe.evaluation.split)) == 0]  # fmt: skip
+    if empty:
         raise InputError(
-            f"The task {recipe.task.name} has no rows in its split {recipe.evaluation.split}.",
+            f"The task {empty[0]} has no rows in its split {recipe.evaluation.split}.",
             kind="no-rows",
             key="evaluation.split",
         )

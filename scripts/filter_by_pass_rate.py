@@ -74,10 +74,11 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 def filter_rows(options: argparse.Namespace, overrides: list[str]) -> int:
     """Measure every row without a rate, then write the files and print a summary."""
-    from rlvr.config.recipe import load_recipe
+    from rlvr.config.recipe import load_recipe, require_one_task
 
     _check(options)
     recipe = load_recipe(options.config, overrides)
+    require_one_task(recipe, "filter_by_pass_rate.py")
     console.error(f"{recipe.path}: loading torch and transformers …")
     output = options.output or Path("runs") / "filtered" / f"{options.config.stem}.jsonl"
     bounds = PassRateBounds(options.low, options.high)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
-from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.recipe import Recipe, load_recipe, require_one_task
 from rlvr.config.sections import SPLITS, TaskSpec
 from rlvr.data.io import READABLE, read_rows, task_section, write_rows
 from rlvr.errors import InputError
@@ -95,6 +95,7 @@ def prepare(
         message = f"--s3 {s3} is not a folder in S3. Name one like s3://BUCKET/grpo-recipes/data/NAME."
         raise InputError(message, kind="invalid-value", key="--s3")
     recipe = load_recipe(config, overrides)
+    require_one_task(recipe, "prepare_data.py")
     _check_output(output, force)
     console.error(f"{recipe.path}: loading the data of {recipe.task.name} …")
     from rlvr.scoring.registry import load_task

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.recipe import Recipe, load_recipe, require_one_task
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
+        require_one_task(recipe, "red_team.py")
         findings = attack_recipe(recipe, options)
         show(recipe, findings)
         write(findings, options.json, options.run_dir)

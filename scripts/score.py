@@ -161,9 +161,11 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
 
 
 def _metric(recipe: Recipe, rewards: Sequence[Reward]) -> Reward | None:
-    """The reward that decides the column `correct` of an evaluation, if the recipe lists it."""
+    """The reward that decides the column `correct` of an evaluation, if the recipe lists it and has one task."""
     from rlvr.evaluation import choose_metric
 
+    if recipe.task.parts:
+        return None
     metric = choose_metric(recipe.evaluation, rewards)
     return metric if metric in rewards else None
 
@@ -183,7 +185,7 @@ def _score_table(scores: Scores) -> str:
     rows = []
     for index, reward in enumerate(scores.rewards):
         gate = next((other.label for other in scores.rewards if other.name == reward.gate), "–")
-        stats = column_stats([row[index] for row in scores.values])
+        stats = column_stats(scores.of(index))
         seconds = f"{1000 * scores.seconds[index] / len(scores.values):.2f}"
         rows.append([reward.label, f"{reward.weight:g}", gate, *_cells(stats), seconds])
     seconds = f"{1000 * sum(scores.seconds) / len(scores.values):.2f}"

@@ -6,7 +6,7 @@ not measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -44,6 +44,7 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
             "There is no held-out evaluation, so it is unknown whether the model improved: "
             "rewards during training are measured on the training problems.",
         )
+    tasks, mean = tasks_of(evaluation), mapping(evaluation.get("average"))
     details = (_how_measured(evaluation), *_published(evaluation, base), *_unscored(base, trained))
     if base is None or trained is None:
         return EvaluationVerdict("unknown", "Not compared", _of_one_model(base, trained), details)
@@ -51,9 +52,13 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
         sentence = "The verifier could judge none of the answers, so it is unknown whether the model improved."
         return EvaluationVerdict("unknown", "Not measured", sentence, details)
 
-    before, after = percent(base["accuracy"]), percent(trained["accuracy"])
     on = f"On {count(max(base['rows'], trained['rows']), 'held-out problem')} the accuracy"
     gain = mapping(evaluation.get("difference"))
+    if mean:
+        on = on.replace(" the accuracy", f" of {len(tasks)} tasks the mean of their accuracies")
+        base, trained, gain = (mapping(mean.get(part)) for part in (*MODELS, "difference"))
+        details = (*(f"{label}: {_change_in_words(part)}." for label, part in tasks.items()), *details)
+    before, after = percent(base["accuracy"]), percent(trained["accuracy"])
     if not is_number(gain.get("points")) or not _is_interval(gain.get("interval")):
         sentence = f"{on} was {before} before and {after} after training; the interval of the difference is unknown."
         return EvaluationVerdict("unknown", "Not compared", sentence, details)
@@ -73,8 +78,38 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
     return EvaluationVerdict("unclear", "No clear change", sentence, details)
 
 
+def tasks_of(evaluation: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """The results of each task of a mixture, by its label; empty for one task."""
+    parts = mapping(mapping(evaluation).get("tasks"))
+    return {label: part for label, part in parts.items() if any(score_of(part, name) for name in MODELS)}
+
+
+def _change_in_words(part: Mapping[str, Any]) -> str:
+    """`24.4 % before and 99.6 % after (+75.2 points, 95 % interval +69.6 … +80.8)`."""
+    before, after, change = _figures(part, (*MODELS, "difference"))
+    return f"{before} before and {after} after training{f', {change}' if change else ''}"
+
+
+def _figures(part: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Accuracies and their difference, each with its interval; empty text for what is missing."""
+    cells = []
+    for name in names:
+        each = mapping(part.get(name))
+        value, interval = each.get("accuracy", each.get("points")), interval_of(each)
+        if not is_number(value) or interval is None:
+            cells.append("")
+        elif name == "difference":
+            cells.append(f"{points(value)} points ({points(interval['low'])} … {points(interval['high'])})")
+        else:
+            cells.append(f"{percent(value)} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})")
+    return cells
+
+
 def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
-    """Compare accuracy, rewards, cut-off share and length of base and trained; with a change column if both exist."""
+    """Compare accuracy, rewards, cut-off share and length of base and trained; with a change column if both exist.
+
+    Of several tasks, the accuracy and its interval are a row for each, and one for their mean.
+    """
     scores = {name: score for name in MODELS if (score := score_of(evaluation, name)) is not None}
     if not scores:
         return None
@@ -95,7 +130,7 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
         # The difference of two percentages is in points.
         return (label, *cells, f"{change} points" if unit == " %" and change not in ("", "0") else change)
 
-    rows = [
+    accuracies = [
         line(
             "accuracy",
             lambda score: percent(score["accuracy"]),
@@ -113,6 +148,14 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
             if both
             else "",
         ),
+    ]
+    if tasks := tasks_of(evaluation):
+        columns = (*scores, *(["difference"] if both else []))
+        accuracies = [(label, *_figures(part, columns)) for label, part in tasks.items()]
+        average = mapping(mapping(evaluation).get("average"))
+        accuracies += [("mean of the tasks", *_figures(average, columns))] if average else []
+    rows = [
+        *accuracies,
         *(
             mean(f"reward {label}", lambda value: f"{value:.2f}", "rewards", label)
             for label in dict.fromkeys(name for score in scores.values() for name in mapping(score.get("rewards")))
@@ -138,14 +181,17 @@ def bars(
 ) -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
     """The accuracies as bars (label, base, trained), and the number of values of the column.
 
-    The first bar is over all problems. If the column (`source` or `difficulty`) has several values, a bar for each of
-    the largest `MAX_SOURCES` follows, by name. Empty without a measurement.
+    The first bar is over all problems. If the column (`source`, `difficulty` or `task`) has several values, a bar for
+    each of the largest `MAX_SOURCES` follows, by name. Empty without a measurement.
     """
     scores = [score_of(evaluation, name) for name in MODELS]
     base, trained = map(_bar, scores)
     if base is None and trained is None:
         return [], 0
     before, after = (mapping(mapping(score).get(f"by_{column}")) for score in scores)
+    if column == "task":
+        before, after = ({label: mapping(part.get(name)) for label, part in tasks_of(evaluation).items()}
+                         for name in MODELS)  # fmt: skip
     rows: dict[str, int] = {}
     for name in (*before, *after):
         rows[name] = max(int(_reach(part, (name, "rows")) or 0) for part in (before, after))
@@ -212,7 +258,9 @@ def _how_measured(evaluation: Mapping[str, Any]) -> str:
     rows = f" on the {split} split" if split else ""
     rows += f" of {task}" if task else ""
     decoding = f" with {evaluation['decoding']} decoding" if evaluation.get("decoding") else ""
-    metric = f". An answer is right if {evaluation['metric']} is 1" if evaluation.get("metric") else ""
+    metrics = mapping(evaluation.get("metrics")) or {"": evaluation.get("metric")}
+    each = [f"{metric}{f' ({label})' if label else ''}" for label, metric in metrics.items() if metric]
+    metric = f". An answer is right if {' or '.join(each)} is 1" if each else ""
     return f"Measured{rows}{decoding}{metric}."
 
 

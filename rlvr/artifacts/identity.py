@@ -79,7 +79,7 @@ class Identity:
 
 def _without_locations(key: str, value: Any) -> Any:
     """Leave out where each reward is computed, and in which folder a plug-in is: its scores are the same everywhere."""
-    if key in ("rewards", "environment") and isinstance(value, list):
+    if key in ("rewards", "tasks", "environment") and isinstance(value, list):
         return [_without_locations("", {part: entry[part] for part in entry if part != "where"}) for entry in value]
     if key in ("task", "environment") or (not key and isinstance(value, dict)):
         return {

@@ -18,7 +18,7 @@ from typing import Any
 from rlvr.artifacts import directory
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.config.recipe import RESOLVED, Recipe
+from rlvr.config.recipe import RESOLVED, Recipe, TaskSpec
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping, without_folder
@@ -44,12 +44,12 @@ class ResultRecord:
         revision: the commit of a model from the hub.
         base_digest: of the base's weights, if it was a folder.
         trained: the folder of what was measured: "adapter", "model" or "checkpoint-N".
-        task: its name and options.
+        task: its name and options; of several tasks, `tasks` has the name, options and weight of each by its label.
         rewards: name and weight.
         train_digest: of the training prompts in their order.
         held_out_digest: of the held-out rows that were answered; None if nothing was measured.
         evaluation: metric, split, decoding, max_new_tokens, `base`, `trained` and `difference` as in evaluation.json;
-            None if nothing was measured.
+            of several tasks, also `tasks` and `average`; None if nothing was measured.
         seeds: `seed` and `data_seed`.
         processes: how many trained together.
         launcher: "plain" for python and ddp.
@@ -114,8 +114,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
         recipe_digest=recipe_digest(folder),
         **_base(recipe),
         trained=trained,
-        task={"name": short_name(recipe.task.name)}
-        | {key: without_folder(value) for key, value in recipe.task.options.items() if value is not None},
+        task=_task(recipe.task),
         rewards={short_name(spec.name): spec.weight for spec in recipe.rewards},
         train_digest=identity.get("rows"),
         **_measured(folder),
@@ -245,6 +244,14 @@ def _name(folder: Path, recipe: Recipe) -> str:
     return title[1] if title else recipe.path.stem
 
 
+def _task(spec: TaskSpec) -> dict[str, Any]:
+    if spec.parts:
+        weights = {part.label: {"weight": part.weight} if part.weight else {} for part in spec.parts}
+        return {"name": spec.name, "tasks": {part.label: _task(part) | weights[part.label] for part in spec.parts}}
+    options = {key: without_folder(value) for key, value in spec.options.items() if value is not None}
+    return {"name": short_name(spec.name), **options}
+
+
 def _base(recipe: Recipe) -> dict[str, Any]:
     """The fields of a record that name the base model."""
     from rlvr.modeling import adapters, loading
@@ -269,15 +276,21 @@ def _measured(folder: Path) -> dict[str, Any]:
         "decoding": content.get("decoding"),
         "max_new_tokens": mapping(content.get("settings")).get("max_new_tokens"),
     }
-    figures = ("rows", "correct", "accuracy", "interval", "unscored")
-    for name in ("base", "trained"):
-        if name in content:
-            evaluation[name] = {key: content[name][key] for key in figures}
-    if "difference" in content:
-        evaluation["difference"] = content["difference"]
+    evaluation |= _figures(content)
+    if "tasks" in content:
+        evaluation["tasks"] = {label: {"metric": part["metric"], **_figures(part)}
+                               for label, part in content["tasks"].items()}  # fmt: skip
+    if "average" in content:
+        evaluation["average"] = content["average"]
     tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]
     table = next((path for path in tables if path.is_file()), None)
     return {"evaluation": evaluation, "held_out_digest": None if table is None else _rows_digest(table)}
+
+
+def _figures(content: Mapping[str, Any]) -> dict[str, Any]:
+    figures = ("rows", "correct", "accuracy", "interval", "unscored")
+    models = {name: {key: content[name][key] for key in figures} for name in ("base", "trained") if name in content}
+    return models | ({"difference": content["difference"]} if "difference" in content else {})
 
 
 def _rows_digest(table: Path) -> str:

@@ -1,7 +1,8 @@
 """`extends: base.yaml`: a recipe takes over the keys of another one and states only what differs.
 
-A key of the recipe replaces the base's. The sections that are mappings are merged, key by key, unless they name another
-task or environment, which would have other options. `rewards` and all other values are replaced as a whole.
+A key of the recipe replaces the base's; `task` and `tasks` replace each other. The sections that are mappings are
+merged, key by key, unless they name another task or environment, which would have other options. `rewards` and all
+other values are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def _merge(
     base: dict[str, Any], base_lines: dict[str, FileLine], content: dict[str, Any], lines: dict[str, FileLine]
 ) -> tuple[dict[str, Any], dict[str, FileLine]]:
     for key, value in content.items():
+        if key in ("task", "tasks"):
+            _remove(base, base_lines, "tasks" if key == "task" else "task")
         inherited = base.get(key)
         if key in _MERGED and isinstance(inherited, dict) and isinstance(value, dict) and _is_of(inherited, value):
             for inner in value:

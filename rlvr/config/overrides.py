@@ -61,18 +61,19 @@ def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: S
     if head not in sections:
         return f"only {', '.join(sections)} have keys of their own."
     section = content
-    if head == "rewards":
-        entries = content["rewards"] if isinstance(content.get("rewards"), list) else []
+    if head in ("rewards", "tasks"):
+        entries = content[head] if isinstance(content.get(head), list) else []
         named = {entry["name"]: entry for entry in entries if isinstance(entry, dict) and entry.get("name")}
+        named |= {str(entry["label"]): entry for entry in entries if isinstance(entry, dict) and entry.get("label")}
         # A name may hold dots itself, such as a dotted import path.
-        name = next((name for name in named if dotted.startswith(f"rewards.{name}.")), None)
+        name = next((name for name in named if dotted.startswith(f"{head}.{name}.")), None)
         if name is None or len(keys) < 2:
             listed = ", ".join(named) or "none"
-            return f"write a key of a reward as --rewards.NAME.weight VALUE; the rewards of the recipe are: {listed}."
-        section, keys = named[name], dotted.removeprefix(f"rewards.{name}.").split(".")
+            return f"write a key of an entry as --{head}.NAME.weight VALUE; the {head} of the recipe are: {listed}."
+        section, keys = named[name], dotted.removeprefix(f"{head}.{name}.").split(".")
     elif content.get(head) is None:
         content[head] = {}
-    for key in keys[:-1] if head == "rewards" else (head, *keys[:-1]):
+    for key in keys[:-1] if head in ("rewards", "tasks") else (head, *keys[:-1]):
         section = section.setdefault(key, {})
         if not isinstance(section, dict):
             return f"{key} is not a mapping in the recipe."

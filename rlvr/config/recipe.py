@@ -33,6 +33,7 @@ from rlvr.config.sections import (
     read_evaluation,
     read_rewards,
     read_task,
+    read_tasks,
 )
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import flatten
@@ -63,7 +64,7 @@ DEFAULT_SEED = 42  # of TRL
 
 # What libraries derived from the other keys; a run writes it into its recipe.yaml, and nothing reads it from a recipe.
 RESOLVED = "resolved"
-SECTIONS = ("task", "environment", "rewards", "evaluation", "sagemaker")
+SECTIONS = ("task", "tasks", "environment", "rewards", "evaluation", "sagemaker")
 MAX_LISTED = 5
 SECTION_KEYS = {one.name for section in (RewardSpec, EvaluationSpec, SageMakerSettings) for one in fields(section)}
 
@@ -74,7 +75,8 @@ class Recipe:
 
     Attributes:
         path: the file that it was read from.
-        task, rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
+        task, rewards, evaluation: the sections; `task` has those of `tasks:` as its parts; `evaluation` is None if
+            nothing is measured.
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
@@ -110,6 +112,7 @@ class Recipe:
         """
         own = (str(problem.key), str(problem.key).partition(".")[0])  # the key, or the section that it is in
         names = [own[0], f"task.{problem.key}", f"rewards.{problem.key}"]
+        names += [f"tasks.{part.name}.{problem.key}" for part in self.task.parts]
         names += [name for name in self.lines if name.endswith(f".options.{problem.key}")]
         keys = [name for name in (*names, section, own[1]) if name in self.lines]
         if problem.level != "error" or problem.path is not None or not keys:
@@ -132,9 +135,14 @@ class Recipe:
         The section `sagemaker` is left out: the place of a run is no part of what the run is.
         """
         rewards = [
-            {key: value for key, value in asdict(spec).items() if value not in (None, {})} for spec in self.rewards
-        ]
-        content = {**self.settings, "task": {"name": self.task.name, **self.task.options}, "rewards": rewards}
+            {key: list(value) if key == "applies_to" else value
+             for key, value in asdict(spec).items() if value not in (None, {})}
+            for spec in self.rewards
+        ]  # fmt: skip
+        content: dict[str, Any] = {**self.settings, "task": self.task.as_dict(), "rewards": rewards}
+        if self.task.parts:
+            content["tasks"] = [part.as_dict() for part in self.task.parts]
+            del content["task"]
         if self.environments:
             specs = [asdict(spec) for spec in self.environments]
             content["environment"] = specs if len(specs) > 1 else specs[0]
@@ -180,11 +188,12 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
     settings = _read_flat_keys(text)
     _settle_rollouts(settings, text)
-    task = read_task(content.get("task"), text.location("task"), problems)
+    task = _read_tasks(content, text)
+    labels = task.labels if task is not None else ()
     environments = read_environments(content.get("environment"), text.location("environment"), problems)
-    rewards = read_rewards(content.get("rewards"), text.location("rewards"), problems)
+    rewards = read_rewards(content.get("rewards"), text.location("rewards"), problems, labels)
     problems_before = len(problems)
-    evaluation = read_evaluation(content.get("evaluation"), text.location("evaluation"), rewards, problems)
+    evaluation = read_evaluation(content.get("evaluation"), text.location("evaluation"), rewards, problems, labels)
     evaluation_is_usable = len(problems) == problems_before
     other_model = content.get("model_name_or_path") != model_of_file
     if evaluation is not None and other_model and not text.is_overridden("evaluation", "evaluation.reference"):
@@ -228,6 +237,18 @@ def with_engine(recipe: Recipe, *, vllm: bool) -> Recipe:
     """The recipe with what generates its rollouts, where it says `rollouts: auto`."""
     engine = {"rollouts": "vllm" if vllm else "transformers", "use_vllm": vllm}
     return replace(recipe, settings={**recipe.settings, **engine})
+
+
+def require_one_task(recipe: Recipe, what: str) -> None:
+    """Refuse a recipe with several tasks for something that takes one.
+
+    Raises:
+        InputError: of kind "several-tasks".
+    """
+    if recipe.task.parts:
+        fix = "Use a recipe with task: for each of them."
+        message = f"{what} takes one task, and {recipe.path} has several: {', '.join(recipe.task.labels)}. {fix}"
+        raise InputError(message, kind="several-tasks", key="tasks")
 
 
 def extended_text(recipe: Recipe) -> str | None:
@@ -281,11 +302,17 @@ def _locate_plugins(content: dict[str, Any], text: RecipeText) -> None:
                  if f"{each}.".startswith(f"{folder}.{name}.")}
             )  # fmt: skip
 
-    replace_name(content.get("task"), "name", "tasks")
+    tasks = content.get("tasks")
+    for entry in [content.get("task"), *(tasks if isinstance(tasks, list) else [])]:
+        replace_name(entry, "name", "tasks")
     environments = content.get("environment")
     for entry in environments if isinstance(environments, list) else [environments]:
         replace_name(entry, "name", "environments")
-    replace_name(content.get("evaluation"), "metric")
+    evaluation = content.get("evaluation")
+    replace_name(evaluation, "metric")
+    metrics = evaluation.get("metric") if isinstance(evaluation, dict) else None
+    for label in metrics if isinstance(metrics, dict) else ():
+        replace_name(metrics, label)
     if isinstance(content.get("rewards"), list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in content["rewards"]]
         content["rewards"] = entries
@@ -341,6 +368,16 @@ def _settle_rollouts(settings: dict[str, Any], text: RecipeText) -> None:
     if engine not in (None, "auto", settings["rollouts"]):
         fault = f"is {use_vllm}, which contradicts rollouts: {engine}. Remove one of them.".lower()
         text.problems.append(text.location("use_vllm").problem(fault, "conflicting-keys", "rollouts"))
+
+
+def _read_tasks(content: Mapping[str, Any], text: RecipeText) -> TaskSpec | None:
+    """Read the section `task`, or the list `tasks`."""
+    at = text.location("tasks")
+    if content.get("tasks") is None:
+        return read_task(content.get("task"), text.location("task"), text.problems)
+    if content.get("task") is not None:
+        text.problems.append(at.problem("and task: name the data twice. Keep one of them.", "conflicting-keys"))
+    return read_tasks(content["tasks"], at, text.problems)
 
 
 def _foreign_problems(text: RecipeText, program: foreign_keys.Program) -> list[Problem]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -18,10 +19,32 @@ LOCAL_PLACES = ("local", "trainer")
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The `task:` section: `name` is a file in tasks/, the rest are options of its function."""
+    """The `task:` section, one entry of `tasks:`, or all of them together.
+
+    Attributes:
+        name: a file in tasks/; of several tasks, their labels.
+        options: keyword arguments of its function.
+        label: the name of an entry of `tasks:` in rewards, metrics and results.
+        weight: its share of the training prompts, relative to those of the others; None if no task has one: then
+            shares are those of the rows.
+        parts: the entries of `tasks:`; empty for one task.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    weight: float | None = None
+    parts: tuple[TaskSpec, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of several tasks."""
+        return tuple(part.label for part in self.parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The section as YAML has it."""
+        own = {key: value for key, value in (("label", self.label), ("weight", self.weight)) if value}
+        return {"name": self.name, **own, **self.options}
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,7 @@ class RewardSpec:
         where: "local" for a worker process beside the training process, "trainer" for the training process itself,
             "http://host:port" for a reward server, several with commas between, "ray" or "ray://head:10001" for a Ray
             cluster; None for the function's own default, else local.
+        applies_to: labels of the tasks that it counts for, among those of `tasks:`; None for all.
     """
 
     name: str
@@ -56,6 +80,11 @@ class RewardSpec:
     options: dict[str, Any] = field(default_factory=dict)
     gate: str | None = None
     where: str | None = None
+    applies_to: tuple[str, ...] | None = None
+
+    def applies(self, task: str | None) -> bool:
+        """Whether it counts for rows of the task with this label."""
+        return self.applies_to is None or task in self.applies_to
 
 
 @dataclass(frozen=True)
@@ -77,9 +106,10 @@ class EvaluationSpec:
 
     Attributes:
         split: "test", or "validation" while hyperparameters are being chosen. "train" is refused.
-        rows: how many rows, the first ones of the split; None for all.
+        rows: how many rows, the first ones of the split (of each task's split); None for all.
         metric: the reward that decides whether an answer is right (its value is at least 1); by default the one with
-            the largest weight in `rewards`.
+            the largest weight in `rewards`. Of several tasks: one for all, or one for each by the task's label; by
+            default the one with the largest weight among those that apply to the task.
         batch_size: prompts generated at a time.
         max_new_tokens: tokens a completion may have; by default the recipe's `max_completion_length`.
         reference: a published score of the base; if ours is far below it, the evaluation is suspect.
@@ -87,7 +117,7 @@ class EvaluationSpec:
 
     split: str = "test"
     rows: int | None = None
-    metric: str | None = None
+    metric: str | Mapping[str, str] | None = None
     batch_size: int = 64
     max_new_tokens: int | None = None
     reference: Reference | None = None
@@ -161,8 +191,54 @@ def read_environments(value: Any, at: KeyLocation, problems: list[Problem]) -> t
     return tuple(specs)
 
 
-def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[RewardSpec]:
-    """Read the list `rewards`; entries without a name are left out."""
+def read_tasks(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec | None:
+    """Read the list `tasks`; None if an entry has no name, or there is none."""
+    if not isinstance(value, list) or not value:
+        example = "- name: gsm8k, - name: mbpp"
+        problems.append(at.problem(f"must be a list with one entry per task, like {example}.", _kind_of_lack(value)))
+        return None
+    specs = [_read_entry(entry, number, at, problems) for number, entry in enumerate(value, start=1)]
+    parts = [spec for spec in specs if spec is not None]
+    labels = [part.label for part in parts]
+    for label in sorted({label for label in labels if labels.count(label) > 1}):
+        fix = "Give one of the entries another label."
+        problems.append(at.problem(f": two entries have the label {label}. {fix}", "duplicate-task"))
+    weights = [part for part in parts if part.weight is not None]
+    if 0 < len(weights) < len(parts):
+        without = ", ".join(part.label for part in parts if part.weight is None)
+        fix = "Give every entry one, or none."
+        problems.append(at.problem(f": {weights[0].label} has a weight and {without} has none. {fix}", "missing-key"))
+    return TaskSpec(" + ".join(labels), parts=tuple(parts)) if len(parts) == len(value) else None
+
+
+def _read_entry(value: Any, number: int, tasks: KeyLocation, problems: list[Problem]) -> TaskSpec | None:
+    spec = read_task(value, tasks.child(str(number), f", entry {number}"), problems)
+    if spec is None:
+        return None
+    at = tasks.child(spec.name, f", entry {number} ({spec.name})")
+    options = dict(spec.options)
+    label, weight = options.pop("label", None), options.pop("weight", None)
+    if label is None:
+        label = re.split(r"[/.:]", spec.name.removesuffix(".py"))[-1]
+    if not isinstance(label, str) or not re.fullmatch(r"[\w-]+", label):
+        text = f"is {label!r}, but should be letters, digits, - and _: metrics are named after it."
+        problems.append(at.child("label").problem(text, "wrong-type"))
+        label = str(number)
+    if fault := value_types.mismatch(weight, "float | None"):
+        problems.append(at.child("weight").problem(f"{fault}.", "wrong-type"))
+        weight = 1.0
+    elif weight is not None and not (math.isfinite(weight) and weight > 0):
+        text = f"is {weight}, but should be above 0. Remove the entry to leave the task out."
+        problems.append(at.child("weight").problem(text, "out-of-range"))
+    return TaskSpec(spec.name, options, label, None if weight is None else float(weight))
+
+
+def read_rewards(value: Any, at: KeyLocation, problems: list[Problem], labels: Sequence[str] = ()) -> list[RewardSpec]:
+    """Read the list `rewards`; entries without a name are left out.
+
+    Args:
+        labels: of the tasks, where the recipe has several.
+    """
     if not isinstance(value, list) or not value:
         name = value.get("name", next(iter(value), None)) if isinstance(value, dict) else value
         example = name if isinstance(name, str) else "math_correctness"
@@ -173,6 +249,7 @@ def read_rewards(value: Any, at: KeyLocation, problems: list[Problem]) -> list[R
     specs = [_read_reward(entry, number, at, problems) for number, entry in enumerate(value, start=1)]
     rewards = [spec for spec in specs if spec is not None]
     problems += _list_problems(rewards, at)
+    problems += _task_problems(rewards, labels, at)
     return rewards
 
 
@@ -183,7 +260,8 @@ def _read_reward(value: Any, number: int, rewards: KeyLocation, problems: list[P
         return None
     at = rewards.child(value["name"], f", entry {number} ({value['name']})")
     advice = " (options of the function belong under options:)"
-    values = read_fields(value, RewardSpec, at, problems, {"where": _read_where}, advice=advice)
+    readers = {"where": _read_where, "applies_to": _read_labels}
+    values = read_fields(value, RewardSpec, at, problems, readers, advice=advice)
     return RewardSpec(**{**values, "weight": float(values.get("weight", 1.0))})
 
 
@@ -197,6 +275,42 @@ def _read_where(value: Any, at: KeyLocation, problems: list[Problem]) -> str | N
         choices = f"{', '.join(LOCAL_PLACES)}, ray or http://host:port"
         problems.append(at.problem(f"is {value!r}, but should be {choices}.", "unknown-choice"))
     return servers or value
+
+
+def _read_labels(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[str, ...] | None:
+    if isinstance(value, list) and value and all(isinstance(label, str) for label in value):
+        return tuple(value)
+    problems.append(at.problem("must be a list of tasks, like applies_to: [gsm8k].", "wrong-type"))
+    return None
+
+
+def _task_problems(rewards: Sequence[RewardSpec], labels: Sequence[str], at: KeyLocation) -> Iterator[Problem]:
+    """What is wrong between the rewards and the tasks of a recipe."""
+    by_name = {spec.name: spec for spec in rewards}
+    for spec in rewards:
+        inside = at.child(f"{spec.name}.applies_to", f": applies_to of {spec.name}")
+        if spec.applies_to is not None and not labels:
+            yield inside.problem("needs tasks:, and this recipe has one task. Remove it.", "conflicting-keys")
+            continue
+        for label in [label for label in spec.applies_to or () if label not in labels]:
+            close = schema.nearest(label, labels)
+            listed = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(labels)}."
+            suggestion = close[0] if close else None
+            yield inside.problem(
+                f"names {label}, which is no task of this recipe. {listed}", "unknown-task", suggestion
+            )
+        gate = by_name.get(spec.gate or "")
+        ungated = [label for label in labels if gate and spec.applies(label) and not gate.applies(label)]
+        if gate and ungated:
+            text = (
+                f"is {gate.name}, which does not apply to {', '.join(ungated)}, where {spec.name} does: it could never "
+                "count there. Let both apply to the same tasks."
+            )
+            yield at.child(f"{spec.name}.gate", f": the gate of {spec.name}").problem(text, "conflicting-keys")
+    for label in labels if rewards else ():
+        if not any(spec.weight for spec in rewards if spec.applies(label)):
+            text = f": no reward with a weight applies to the task {label}, so it trains nothing. Add one."
+            yield at.problem(text, "task-without-reward")
 
 
 def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Problem]:
@@ -220,21 +334,59 @@ def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Probl
 
 
 def read_evaluation(
-    value: Any, at: KeyLocation, rewards: Sequence[RewardSpec], problems: list[Problem]
+    value: Any,
+    at: KeyLocation,
+    rewards: Sequence[RewardSpec],
+    problems: list[Problem],
+    labels: Sequence[str] = (),
 ) -> EvaluationSpec | None:
-    """Read the section `evaluation`; None if there is none."""
+    """Read the section `evaluation`; None if there is none.
+
+    Args:
+        labels: of the tasks, where the recipe has several.
+    """
     if value is None:
         return None
     if not isinstance(value, dict):
         problems.append(at.problem("must be a mapping, like evaluation: {split: test}.", "wrong-type"))
         return None
-    spec = EvaluationSpec(**read_fields(value, EvaluationSpec, at, problems, {"reference": _read_reference}))
+    readers = {"reference": _read_reference, "metric": _read_metric}
+    spec = EvaluationSpec(**read_fields(value, EvaluationSpec, at, problems, readers))
     if spec.split not in SPLITS[1:]:
         text = f"is {spec.split!r}, but should be test or validation: rows of the training split are not held out."
         problems.append(at.child("split").problem(text, "unknown-choice"))
-    if spec.metric is None and rewards:
+    problems += _measured_task_problems(spec, at, rewards, labels)
+    if spec.metric is None and rewards and not labels:
         spec = replace(spec, metric=max(rewards, key=lambda reward: reward.weight).name)
     return spec
+
+
+def _read_metric(value: Any, at: KeyLocation, problems: list[Problem]) -> str | dict[str, str] | None:
+    names = list(value.values()) if isinstance(value, dict) else [value]
+    if names and all(isinstance(name, str) and name.strip() for name in names):
+        return value
+    example = "metric: math_correctness, or for several tasks metric: {gsm8k: math_correctness}"
+    problems.append(at.problem(f"must name a reward, like {example}.", "wrong-type"))
+    return None
+
+
+def _measured_task_problems(
+    spec: EvaluationSpec, at: KeyLocation, rewards: Sequence[RewardSpec], labels: Sequence[str]
+) -> Iterator[Problem]:
+    """What is wrong between the section `evaluation` and the tasks of a recipe."""
+    by_task = spec.metric if isinstance(spec.metric, Mapping) else dict.fromkeys(labels, spec.metric)
+    for label, name in by_task.items():
+        inside = at.child(f"metric.{label}" if isinstance(spec.metric, Mapping) else "metric")
+        reward = next((reward for reward in rewards if reward.name == name), None)
+        if label not in labels:
+            listed = f"the tasks are {', '.join(labels)}" if labels else "this recipe has one. Write metric: NAME"
+            yield inside.problem(f"is for {label}, which is no task of this recipe: {listed}.", "unknown-task")
+        elif reward is not None and not reward.applies(label):
+            fix = f"Write metric: {{{label}: NAME}} with a reward that applies."
+            yield inside.problem(f"is {name}, which does not apply to the task {label}. {fix}", "conflicting-keys")
+    if labels and spec.reference is not None:
+        fix = "is the score of one task, and this recipe has several. Remove it."
+        yield at.child("reference").problem(fix, "conflicting-keys")
 
 
 def _read_reference(value: Any, at: KeyLocation, problems: list[Problem]) -> Reference | None:

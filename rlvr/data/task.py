@@ -8,7 +8,7 @@ options of the recipe section `task:`. Usual columns: `prompt` (a string, or a l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Task:
         notes: a sentence for each change of the data (dropped or held-out rows, seed).
         gold: returns a completion that deserves every reward, from a row; None for a row without one. Preflight tries
             the rewards on some (rlvr/preflight/reward_trial.py).
+        parts: the tasks that this one mixes, by label (rlvr/data/mixture.py); empty for a task of its own.
     """
 
     train: Dataset
@@ -36,6 +37,7 @@ class Task:
     stop_strings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     gold: Callable[[Mapping[str, Any]], str | None] | None = None
+    parts: Mapping[str, Task] = field(default_factory=dict)
 
     def split(self, name: str) -> Dataset:
         """Return a split by name: "train", "validation" or "test"."""

@@ -16,6 +16,7 @@ from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, 
 from rlvr.evaluation.evaluate import (
     EvaluatedModel,
     choose_metric,
+    choose_metrics,
     evaluate,
     greedy_decoding,
     held_out_rows,
@@ -25,6 +26,7 @@ from rlvr.evaluation.results import (
     describe_evaluation,
     heading,
     read_results,
+    results_in_words,
     results_table,
     score_in_words,
     write_evaluation,
@@ -33,7 +35,9 @@ from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.statistics import paired_difference
 
 __all__ = [
-    "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "describe_evaluation",
+    "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "choose_metrics",
+    "describe_evaluation",
     "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows", "paired_difference", "read_results",
-    "results_table", "rewards_to_run", "sampling_settings", "score_in_words", "summarise", "write_evaluation",
+    "results_in_words", "results_table", "rewards_to_run", "sampling_settings", "score_in_words", "summarise",
+    "write_evaluation",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts import directory
-from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe
+from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe, require_one_task
 from rlvr.errors import InputError
 from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, TransformersEngine
@@ -280,5 +280,6 @@ def find_run(folder: Path, overrides: Sequence[str] = ()) -> tuple[Recipe, Path]
         except InputError as error:
             message = f"The base of {folder} is missing. {error} If it is elsewhere: --model_name_or_path FOLDER."
             raise InputError(message, kind=error.kind, key="model_name_or_path") from error
+        require_one_task(recipe, "A dialogue")
         return recipe, weights
     raise InputError(f"{folder} has no trained model: {fault}. {fix}.", kind="run-not-finished", path=folder)

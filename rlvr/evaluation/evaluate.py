@@ -7,24 +7,26 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.directory import ANSWERS
 from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec
 from rlvr.console import ProgressBar
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, cache_settings, prompt_key
 from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.scores import Score, summarise
+from rlvr.evaluation.scores import Score, by_task, summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import load_reward
-from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
+from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates_and_mask, metrics_of
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
 
 if TYPE_CHECKING:
@@ -38,23 +40,50 @@ Pair = tuple[int, int]  # a row's number, and that of its sample
 
 def choose_metric(spec: EvaluationSpec | None, rewards: Sequence[Reward]) -> Reward:
     """Choose the reward that decides whether an answer is right."""
-    name = (spec.metric if spec else None) or max(rewards, key=lambda reward: reward.weight).name
+    named = spec.metric if spec is not None and isinstance(spec.metric, str) else None
+    name = named or max(rewards, key=lambda reward: reward.weight).name
     for reward in rewards:
         if name in (reward.name, reward.label):
             return reward
     return load_reward(RewardSpec(name))
 
 
-def rewards_to_run(rewards: Sequence[Reward], metric: Reward) -> list[Reward]:
-    """List the rewards that an evaluation needs: the recipe's, and the metric if it is none of them."""
-    return [*rewards, *([] if metric in rewards else [metric])]
+def choose_metrics(recipe: Recipe, rewards: Sequence[Reward]) -> Metric:
+    """Choose the reward that decides whether an answer is right, or that of each task."""
+    spec, labels = recipe.evaluation or EvaluationSpec(), recipe.task.labels
+    if not labels:
+        return choose_metric(spec, rewards)
+    metrics = {}
+    for label in labels:
+        own = spec.metric.get(label) if isinstance(spec.metric, Mapping) else spec.metric
+        applying = [reward for reward in rewards if reward.applies(label)]
+        metrics[label] = choose_metric(replace(spec, metric=own), applying)
+    # One that is none of the recipe's rewards is called with the rows that it decides alone.
+    return {
+        label: metric
+        if metric in rewards
+        else replace(metric, applies_to=tuple(other for other in labels if metrics[other] == metric))
+        for label, metric in metrics.items()
+    }
+
+
+def rewards_to_run(rewards: Sequence[Reward], metric: Metric) -> list[Reward]:
+    """List the rewards that an evaluation needs: the recipe's, and a metric that is none of them."""
+    return [*rewards, *(reward for reward in metrics_of(metric) if reward not in rewards)]
 
 
 def held_out_rows(task: Task, recipe: Recipe) -> Dataset:
-    """The first rows of the split, as many as the recipe's section `evaluation` asks for."""
+    """The first rows of the split, or of each task's, as many as the recipe's section `evaluation` asks for."""
     spec = recipe.evaluation or EvaluationSpec()
     data = task.split(spec.split)
-    return data if spec.rows is None else data.select(range(min(spec.rows, len(data))))
+    if spec.rows is None:
+        return data
+    rows: list[int] = []
+    start = 0
+    for length in [len(part.split(spec.split)) for part in task.parts.values()] or [len(data)]:
+        rows += range(start, start + min(spec.rows, length))
+        start += length
+    return data.select(rows)
 
 
 def greedy_decoding(task: Task, recipe: Recipe) -> Decoding:
@@ -69,7 +98,7 @@ def evaluate(
     tokenizer: PreTrainedTokenizerBase,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Reward,
+    metric: Metric,
     scorer: Scorer,
     *,
     batch_size: int,
@@ -99,7 +128,7 @@ def measure(
     engine: Engine,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Reward,
+    metric: Metric,
     scorer: Scorer,
     decoding: Decoding,
     *,
@@ -127,8 +156,8 @@ def measure(
     Returns:
         One record per row and sample, in the order of `data`: row, id, prompt, completion, tokens, ended, correct
         (None where the metric could not say), `rewards/<label>`, formatted and lenient (see `Score`); and the number of
-        the sample where there are several. Where environments are played, the completion is a list of messages, and
-        `stopped` and `tool_seconds` are added (docs/environments.md).
+        the sample where there are several, and the task of a mixture. Where environments are played, the completion is
+        a list of messages, and `stopped` and `tool_seconds` are added (docs/environments.md).
 
     Raises:
         RewardError: a reward failed; on all processes, with the reports of all.
@@ -234,7 +263,7 @@ def _score(
     answers: Mapping[Pair, Completion],
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Reward,
+    metric: Metric,
     scorer: Scorer,
     player: Player | None,
 ) -> list[RewardFailure]:
@@ -258,16 +287,21 @@ def _score(
         values += scored.values if player is None else player.mask_failures(scored.values)
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
-    gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards)
-    metric_index = scorer.rewards.index(metric)
-    format_indices = [scorer.rewards.index(reward) for reward in rewards if reward.label.endswith("_format")]
-    for number, (record, row) in enumerate(zip(records, values, strict=True)):
-        value = row[metric_index]
+    tasks: Sequence[str | None] = columns.get(TASK) or [None] * len(records)
+    gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards, tasks)
+    for number, (record, row, task) in enumerate(zip(records, values, tasks, strict=True)):
+        if isinstance(metric, Reward):
+            decisive = metric
+        else:
+            assert task is not None  # a row of a mixture
+            decisive, record[TASK] = metric[task], task
+        value = row[scorer.rewards.index(decisive)]
         record["correct"] = None if value is None else value >= 1.0
         for reward, item in zip(rewards, gated[number], strict=True):
             record[f"rewards/{reward.label}"] = item
-        formats = [item for index in format_indices if (item := row[index]) is not None]
-        is_scored = len(formats) == len(format_indices) > 0
+        of_format = [reward for reward in rewards if reward.label.endswith("_format") and reward.applies(task)]
+        formats = [item for reward in of_format if (item := row[scorer.rewards.index(reward)]) is not None]
+        is_scored = len(formats) == len(of_format) > 0
         record["formatted"] = all(item >= 1.0 for item in formats) if is_scored else None
         for name in ("id", "source", "difficulty", "final_answer"):
             if name in columns:
@@ -316,7 +350,7 @@ class EvaluatedModel:
         task: Task,
         recipe: Recipe,
         rewards: Sequence[Reward],
-        metric: Reward,
+        metric: Metric,
         scorer: Scorer,
         decoding: Decoding,
         when: str,
@@ -329,7 +363,7 @@ class EvaluatedModel:
             when: for the progress bar ("before", "after").
 
         Raises:
-            InputError: the metric could score none of the rows; or as `AnswerCache`.
+            InputError: the metric could score none of the rows, or none of a task's; or as `AnswerCache`.
             RewardError: as `measure`.
         """
         from rlvr.modeling import loading
@@ -357,16 +391,19 @@ class EvaluatedModel:
                 template_options=recipe.settings.get("chat_template_kwargs"),
                 player=player,
             )
-        score = summarise(records, [reward.label for reward in rewards])
-        if score.rows == 0:
-            gold = f"; the first row's final_answer is {data[0]['final_answer']!r}" if "final_answer" in data[0] else ""
+        for label, own in by_task(records).items() or [("", records)]:
+            if any(record["correct"] is not None for record in own):
+                continue
+            decisive = metric if isinstance(metric, Reward) else metric[label]
+            gold = own[0].get("final_answer") if own else None
+            shown = f"; the first row's final_answer is {gold!r}" if gold is not None else ""
             raise InputError(
-                f"{metric.label} could score none of the {len(data)} rows of {recipe.task.name}/{spec.split}: it can't "
-                f"read their golds{gold}. Correct the data, or name another metric under evaluation.",
+                f"{decisive.label} could score none of the {len(own)} rows of {label or recipe.task.name}/{spec.split}:"
+                f" it can't read their golds{shown}. Correct the data, or name another metric under evaluation.",
                 kind="unreadable-gold",
                 key="evaluation.metric",
             )
-        return score, records
+        return summarise(records, [reward.label for reward in rewards]), records
 
     def close(self) -> None:
         """Free the model's memory."""

@@ -17,6 +17,7 @@ from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.scores import (
     OFTEN_CUT_OFF,
     Score,
+    by_task,
     compare,
     compare_samples,
     pass_rates,
@@ -24,14 +25,15 @@ from rlvr.evaluation.scores import (
     summarise,
     truncation_warning,
 )
+from rlvr.evaluation.statistics import Interval, average
 from rlvr.formatting import count, p_value_text, percent, points
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Metric, Reward, label_of, metrics_of
 
 MAX_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")
 
 
-def describe_evaluation(recipe: Recipe, metric: Reward) -> dict[str, Any]:
+def describe_evaluation(recipe: Recipe, metric: Metric) -> dict[str, Any]:
     """Describe how an evaluation is made, for evaluation.json."""
     spec = recipe.evaluation or EvaluationSpec()
     max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
@@ -40,10 +42,16 @@ def describe_evaluation(recipe: Recipe, metric: Reward) -> dict[str, Any]:
         "model": recipe.settings["model_name_or_path"],
         "task": {"name": recipe.task.name, **recipe.task.options},
         "split": spec.split,
-        "metric": metric.label,
+        "metric": " + ".join(reward.label for reward in metrics_of(metric)),
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
+    if not isinstance(metric, Reward):
+        about["task"] = {"name": recipe.task.name, "tasks": [part.as_dict() for part in recipe.task.parts]}
+        about["metrics"] = {label: reward.label for label, reward in metric.items()}
+        about["rewards"] = {
+            label: [label_of(spec.name) for spec in recipe.rewards if spec.applies(label)] for label in metric
+        }
     if recipe.environments:
         about["environments"] = [asdict(environment) for environment in recipe.environments]
     if spec.reference is not None:
@@ -58,6 +66,12 @@ def heading(content: Mapping[str, Any]) -> str:
         f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
         f"{content['decoding']} decoding:"
     )
+
+
+def results_in_words(score: Score, records: Records) -> str:
+    """Format a score, or that of each task."""
+    parts = {label: score_in_words(summarise(own, [])) for label, own in by_task(records).items()}
+    return "; ".join(f"{label} {words}" for label, words in parts.items()) or score_in_words(score)
 
 
 def score_in_words(score: Score) -> str:
@@ -94,6 +108,7 @@ def write_evaluation(
     both = set(MODELS) <= set(results)
     if both:
         content["difference"] = asdict(compare(results["base"][1], results["trained"][1]))
+    content |= _of_tasks(about, {name: records for name, (_, records) in results.items()})
     if sampled and decoding is not None:
         pass_at_k: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
         pass_at_k |= {name: pass_rates(records, samples) for name, records in sampled.items()}
@@ -101,6 +116,9 @@ def write_evaluation(
             pass_at_k["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
         content["pass_at_k"] = pass_at_k
     cut_off = {name: score.cut_off for name, (score, _) in results.items()}
+    if "tasks" in content:
+        scores = {(name, label): part[name] for label, part in content["tasks"].items() for name in results}
+        cut_off = {f"{name}, {label}": score["cut_off"] for (name, label), score in scores.items()}
     warnings = [reference_warning(content.get("reference"), content.get("base")), truncation_warning(about, cut_off)]
     if any(warnings):
         content["warnings"] = [warning for warning in warnings if warning]
@@ -112,9 +130,44 @@ def write_evaluation(
             conversations = as_table([record["completion"] for record in records])
             pairs = zip(records, conversations, strict=True)
             records = [{**record, "completion": conversation} for record, conversation in pairs]
+        if "tasks" in content:
+            records = _with_one_type(records, "id", "source", "difficulty", "final_answer")
         pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
     (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return content
+
+
+def _with_one_type(records: Records, *names: str) -> Records:
+    """Records whose columns have one type each, as a table needs: text for one whose type differs between tasks."""
+    mixed = [name for name in names if len({type(value) for record in records
+             if (value := record.get(name)) is not None}) > 1]  # fmt: skip
+    texts = [{name: str(record[name]) for name in mixed if record.get(name) is not None} for record in records]
+    return [{**record, **text} for record, text in zip(records, texts, strict=True)]
+
+
+def _of_tasks(about: Mapping[str, Any], results: Mapping[str, Records]) -> dict[str, Any]:
+    """The results of each task of a mixture, and their average; nothing for one task."""
+    parts = {name: by_task(records) for name, records in results.items()}
+    tasks: dict[str, dict[str, Any]] = {}
+    for label, metric in about.get("metrics", {}).items():
+        own = {name: part[label] for name, part in parts.items() if label in part}
+        if len(own) < len(results):
+            continue  # no held-out rows
+        scores = {name: asdict(summarise(records, about["rewards"][label])) for name, records in own.items()}
+        tasks[label] = {"metric": metric, **scores}
+        if set(MODELS) <= set(own):
+            tasks[label]["difference"] = asdict(compare(own["base"], own["trained"]))
+    if len(tasks) < 2:
+        return {"tasks": tasks} if tasks else {}
+    averages = {name: _average(tasks, name, "accuracy") for name in results}
+    if set(MODELS) <= set(results):
+        averages["difference"] = _average(tasks, "difference", "points")
+    return {"tasks": tasks, "average": averages}
+
+
+def _average(tasks: Mapping[str, Mapping[str, Any]], part: str, figure: str) -> dict[str, Any]:
+    value, interval = average([(each[part][figure], Interval(**each[part]["interval"])) for each in tasks.values()])
+    return {figure: value, "interval": asdict(interval)}
 
 
 def read_results(
@@ -150,13 +203,13 @@ def results_table(content: Mapping[str, Any]) -> str:
     """Format the before/after table of an evaluation.json, its parts and its warnings."""
     names = [name for name in MODELS if name in content]
     scores = {name: content[name] for name in names}
-    blocks = [_accuracies(scores)]
-    if "difference" in content:
+    blocks = [_tasks(content, names) if "tasks" in content else _accuracies(scores)]
+    if "difference" in content and "tasks" not in content:
         blocks.append(_difference(content["difference"]))
     forms = [line for name, score in scores.items() if (line := _form(name, score, len(names) > 1))]
-    if forms:
+    if forms and "tasks" not in content:
         blocks.append("\n".join(forms))
-    for column in ("source", "difficulty"):
+    for column in () if "tasks" in content else ("source", "difficulty"):
         blocks += _parts(column, scores)
     if "pass_at_k" in content:
         blocks.append(_pass_at_k(content["pass_at_k"], names))
@@ -169,6 +222,27 @@ def results_table(content: Mapping[str, Any]) -> str:
 def interval_words(interval: Mapping[str, float], *, signed: bool = False) -> str:
     low, high = interval["low"], interval["high"]
     return f"{points(low)} … {points(high)}" if signed else f"{100 * low:.1f} … {100 * high:.1f}"
+
+
+def _tasks(content: Mapping[str, Any], names: Sequence[str]) -> str:
+    """A row for each task, and one for their average."""
+    columns = [*names, *(["difference"] if "difference" in content else [])]
+    rows = []
+    for label, part in content["tasks"].items():
+        measured = str(max(part[name]["rows"] for name in names))
+        rows.append([label, part["metric"], measured, *_figures(part, columns)])
+    if "average" in content:
+        rows.append(["mean of the tasks", "", "", *_figures(content["average"], columns)])
+    return console.table(["task", "metric", "rows", *_with_intervals(columns)], rows)
+
+
+def _figures(part: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    cells = []
+    for name in columns:
+        signed = name == "difference"
+        cells += [points(part[name]["points"]) if signed else percent(part[name]["accuracy"])]
+        cells += [interval_words(part[name]["interval"], signed=signed)]
+    return cells
 
 
 def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:

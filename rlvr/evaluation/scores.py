@@ -85,6 +85,15 @@ def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
     )
 
 
+def by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each task of a mixture, in the order of their rows; empty for one task."""
+    tasks: dict[str, list[Record]] = {}
+    for record in records:
+        if "task" in record:
+            tasks.setdefault(record["task"], []).append(record)
+    return tasks
+
+
 def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) -> dict[str, dict[str, Any]]:
     """The accuracy for each value of a column, in the order of the values."""
     groups: dict[str, list[bool]] = {}

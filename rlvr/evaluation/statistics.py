@@ -47,6 +47,18 @@ def wilson(correct: float, rows: int) -> Interval:
     return Interval(0.0 if correct == 0 else centre - half, 1.0 if correct == rows else centre + half)
 
 
+def average(estimates: Sequence[tuple[float, Interval]]) -> tuple[float, Interval]:
+    """The mean of independent estimates, each with equal weight, and its 95 % interval.
+
+    The interval is that of MOVER (Zou and Donner 2008, "Construction of confidence limits about effect measures"): it
+    keeps the asymmetry of the estimates' own intervals, which Wald's would lose near 0 and 1.
+    """
+    mean = sum(value for value, _ in estimates) / len(estimates)
+    below = math.sqrt(sum((value - interval.low) ** 2 for value, interval in estimates)) / len(estimates)
+    above = math.sqrt(sum((interval.high - value) ** 2 for value, interval in estimates)) / len(estimates)
+    return mean, Interval(mean - below, mean + above)
+
+
 def paired_difference(base: Sequence[bool], trained: Sequence[bool]) -> Difference:
     """The difference of two accuracies on the same rows.
 

@@ -20,6 +20,7 @@ from rlvr.export.finished_run import FinishedRun, open_run
 from rlvr.export.merged import merged_dtype, write_merged
 from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder, remeasure_gguf
 from rlvr.modeling import loading
+from rlvr.scoring.reward import metrics_of
 
 KINDS = ("merged", "gguf", "adapter")
 SPARE = 100 * 2**20  # for tokenizers, and what else the disk has to take meanwhile
@@ -88,7 +89,9 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
             measured = _write_gguf(run, held, folder, dtype, quantizations)
         for path in folder.iterdir():
             path.chmod(0o666 & ~_umask())  # safetensors writes for this user alone
-        record = _record(run, plan.kind, dtype, held.metric.label, measured, folder)
+        record = _record(
+            run, plan.kind, dtype, " + ".join(reward.label for reward in metrics_of(held.metric)), measured, folder
+        )
         if _faults(record) and not plan.allow_worse:
             raise ExportRefused(record)
         record.write(folder)

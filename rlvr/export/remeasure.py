@@ -14,7 +14,7 @@ from rlvr.artifacts.export_record import Remeasurement
 from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import EvaluationSpec, Recipe
 from rlvr.errors import InputError
-from rlvr.evaluation import TransformersEngine, choose_metric, greedy_decoding, held_out_rows, rewards_to_run
+from rlvr.evaluation import TransformersEngine, choose_metrics, greedy_decoding, held_out_rows, rewards_to_run
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Engine
 from rlvr.evaluation.evaluate import Records, measure
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rlvr.data.task import Task
     from rlvr.export.finished_run import FinishedRun
-    from rlvr.scoring.reward import Reward
+    from rlvr.scoring.reward import Metric, Reward
 
 SIGNIFICANT = 0.05
 LIKELIHOOD_ROWS = 32
@@ -76,7 +76,7 @@ class HeldOut:
     data: Dataset
     records: Records
     rewards: Sequence[Reward]
-    metric: Reward
+    metric: Metric
     scorer: Scorer
     tokenizer: PreTrainedTokenizerBase
     ids: Sequence[list[int]]
@@ -104,7 +104,9 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
     spec = replace(recipe.evaluation or EvaluationSpec(), rows=len(records))
     recipe = replace(recipe, evaluation=spec)
     task = load_task(recipe.task)
-    data = held_out_rows(task, recipe)
+    # Of several tasks, as many of each as the run measured.
+    data = held_out_rows(task, run.recipe if task.parts else recipe)
+    data = data.select(range(min(len(records), len(data))))
     prompts = list(data["prompt"])
     # An environment adds its observation to the prompt.
     if not recipe.environments and prompts != [record["prompt"] for record in records]:
@@ -116,7 +118,7 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         )
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     rewards = load_rewards(recipe.rewards)
-    metric = choose_metric(recipe.evaluation, rewards)
+    metric = choose_metrics(recipe, rewards)
     scorer = Scorer(
         rewards_to_run(rewards, metric),
         timeout_s=recipe.settings["reward_timeout_s"],

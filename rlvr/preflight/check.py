@@ -184,6 +184,7 @@ CHECKS: tuple[Check, ...] = (
         reads=("dynamic_sampling", "scale_rewards", "multi_objective_aggregation", "curriculum", *BATCH_KEYS),
         needs=("task",),
     ),
+    Check(compatibility.check_mixture, reads=("environment", "dynamic_sampling", "curriculum")),
     Check(data_checks.check_training_rows, needs=("task",)),
     Check(compatibility.check_curriculum, reads=("curriculum",), needs=("train",)),
     Check(data_checks.check_columns, needs=("task",), after=ROWS),

@@ -185,9 +185,32 @@ def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     return sampling_problems(components.settings, sizes.completions // components.processes, sizes.group)
 
 
+def check_mixture(components: RunComponents) -> Iterator[Problem]:
+    """What several tasks of a run exclude."""
+    settings = components.settings
+    for key, is_set, reason, fix in (
+        ("environment", components.recipe.environments, "each rollout of a run plays one", "Remove it"),
+        (
+            "dynamic_sampling",
+            settings.get("dynamic_sampling"),
+            "it judges all groups by one reward, and tasks have different ones",
+            "Set it to 0",
+        ),
+        (
+            "curriculum",
+            settings.get("curriculum", "none") != "none",
+            "the difficulties of different tasks have no common order",
+            "Set it to none",
+        ),
+    ):
+        if components.recipe.task.parts and is_set:
+            yield Problem(f"{key} does not work with tasks:, since {reason}. {fix}.", "conflicting-keys", key)
+
+
 def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     """A curriculum needs a column `difficulty` that can be put into an order."""
-    if components.train is not None and components.settings.get("curriculum", "none") != "none":
+    single = not components.recipe.task.parts
+    if single and components.train is not None and components.settings.get("curriculum", "none") != "none":
         easy_first(components.train, 1, seed=0)
     return ()
 

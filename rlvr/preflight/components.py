@@ -15,7 +15,7 @@ from rlvr.environments.loading import Environment, load_environments
 from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
 from rlvr.scoring.registry import load_reward, load_rewards, load_task
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Metric, Reward, metrics_of
 from rlvr.training import launch
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RunComponents:
         recipe, target: what runs where.
         processes: how many train together.
         environments: those of the recipe.
-        metric: the reward that decides whether an answer is right.
+        metric: the reward that decides whether an answer is right; of several tasks, that of each.
         config: the model's configuration.
     """
 
@@ -61,7 +61,7 @@ class RunComponents:
     processes: int = 1
     task: Task | None = None
     rewards: Sequence[Reward] | None = None
-    metric: Reward | None = None
+    metric: Metric | None = None
     tokenizer: PreTrainedTokenizerBase | None = None
     config: PretrainedConfig | None = None
     environments: Sequence[Environment] | None = ()
@@ -80,8 +80,14 @@ class RunComponents:
     @property
     def all_rewards(self) -> list[Reward]:
         """The rewards that could be loaded, and the metric, each once."""
-        rewards = [*(self.rewards or []), *([self.metric] if self.metric is not None else [])]
+        rewards = [*(self.rewards or []), *(metrics_of(self.metric) if self.metric is not None else [])]
         return [reward for place, reward in enumerate(rewards) if reward not in rewards[:place]]
+
+    @property
+    def tasks(self) -> list[tuple[str, Task]]:
+        """The tasks of the recipe, each with its label, or with the name of the only one."""
+        assert self.task is not None
+        return list(self.task.parts.items()) or [(self.recipe.task.name, self.task)]
 
     @cached_property
     def prompt_lengths(self) -> PromptLengths | None:
@@ -134,15 +140,15 @@ def load_components(
             recipe, and returns None (`Findings.attempt`).
         with_model: whether to load the tokenizer and the model's configuration.
     """
-    from rlvr.evaluation import choose_metric
+    from rlvr.evaluation import choose_metrics
 
     each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
     rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
-    task = attempt(lambda: load_task(recipe.task), "task.name")
+    task = attempt(lambda: load_task(recipe.task), "tasks" if recipe.task.parts else "task.name")
     environments = attempt(lambda: load_environments(recipe.environments), "environment")
     metric = tokenizer = config = None
     if rewards is not None:
-        metric = attempt(lambda: choose_metric(recipe.evaluation, rewards), "evaluation.metric")
+        metric = attempt(lambda: choose_metrics(recipe, rewards), "evaluation.metric")
     if with_model:
         tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
         config = attempt(lambda: loading.load_config(recipe), "")

@@ -31,6 +31,13 @@ def _task(components: RunComponents) -> tuple[Task, str]:
     return components.task, f"task {components.recipe.task.name}"
 
 
+def _tasks(components: RunComponents) -> Iterator[tuple[Task, str, list[Reward]]]:
+    """Each task of the recipe with its name for messages, and the rewards that apply to it."""
+    for name, task in components.tasks:
+        label = name if components.recipe.task.parts else None
+        yield task, f"task {name}", [reward for reward in components.all_rewards if reward.applies(label)]
+
+
 def check_training_rows(components: RunComponents) -> Iterator[Problem]:
     """There must be training rows with prompts."""
     task, name = _task(components)
@@ -44,29 +51,31 @@ def check_training_rows(components: RunComponents) -> Iterator[Problem]:
 
 def check_columns(components: RunComponents) -> Iterator[Problem]:
     """Rewards must get their columns, and no column may have a name that GRPOTrainer uses itself."""
-    task, name = _task(components)
-    columns = task.train.column_names
-    for column in RESERVED_COLUMNS:
-        if column in columns:
-            message = f"{name}: a column may not be called {column} (GRPOTrainer uses the name)."
-            yield Problem(message, "reserved-column", column)
-    for reward in components.all_rewards:
-        missing = [column for column in reward.columns if column not in columns]
-        if missing:
-            message = (
-                f"reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't have; it has "
-                f"{', '.join(column for column in columns if column != 'prompt')}. Add it (in the task jsonl with "
-                f"columns: {{{missing[0]}: THEIR NAME}}), or remove the reward."
-            )
-            yield components.recipe.locate(Problem(message, "missing-column", missing[0]), f"rewards.{reward.name}")
+    for task, name, rewards in _tasks(components):
+        columns = task.train.column_names
+        for column in RESERVED_COLUMNS:
+            if column in columns:
+                message = f"{name}: a column may not be called {column} (GRPOTrainer uses the name)."
+                yield Problem(message, "reserved-column", column)
+        other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
+        for reward in rewards:
+            missing = [column for column in reward.columns if column not in columns]
+            if missing:
+                message = (
+                    f"reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't have; it "
+                    f"has {', '.join(column for column in columns if column != 'prompt')}. Add it (in the task jsonl "
+                    f"with columns: {{{missing[0]}: THEIR NAME}}){other}, or remove the reward."
+                )
+                problem = Problem(message, "missing-column", missing[0])
+                yield components.recipe.locate(problem, f"rewards.{reward.name}")
 
 
 def check_rows(components: RunComponents) -> Iterator[Problem]:
     """Rows that a reward refuses. Reward servers check theirs in the reward trial."""
-    task, _ = _task(components)
-    for reward in components.all_rewards:
-        if not is_remote(reward.where) and set(reward.columns) <= set(task.train.column_names):
-            yield from refused_rows(reward, task)
+    for task, _, rewards in _tasks(components):
+        for reward in rewards:
+            if not is_remote(reward.where) and set(reward.columns) <= set(task.train.column_names):
+                yield from refused_rows(reward, task)
 
 
 def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> Iterator[Problem]:
@@ -150,12 +159,13 @@ def check_held_out_splits(components: RunComponents) -> Iterator[Problem]:
         )
         yield Problem(message, "conflicting-keys", "ds3_gather_for_generation")
     evaluation = components.recipe.evaluation
-    if evaluation is not None and len(task.split(evaluation.split)) == 0:
-        message = (
-            f"evaluation: the {name} has no rows in its split {evaluation.split}. Give it some, or remove the section "
-            "evaluation."
-        )
-        yield Problem(message, "no-rows", "evaluation.split")
+    for each, name, _ in _tasks(components):
+        if evaluation is not None and len(each.split(evaluation.split)) == 0:
+            message = (
+                f"evaluation: the {name} has no rows in its split {evaluation.split}. Give it some, or remove the "
+                "section evaluation."
+            )
+            yield Problem(message, "no-rows", "evaluation.split")
 
 
 def check_leaked_prompts(components: RunComponents) -> Iterator[Problem]:

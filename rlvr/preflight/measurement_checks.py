@@ -6,10 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from rlvr.config.recipe import EvaluationSpec
 from rlvr.config.sections import SPLITS
+from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson
 from rlvr.preflight.components import RunComponents
+from rlvr.scoring.reward import metrics_of
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
@@ -18,9 +21,9 @@ LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have 
 
 def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
     """Prompts that occur more than once in a split."""
-    assert components.task is not None
-    for split in SPLITS:
-        keys = [json.dumps(prompt, sort_keys=True) for prompt in components.task.prompts(split)]
+    pairs = ((name, task, split) for name, task in components.tasks for split in SPLITS)
+    for name, task, split in pairs:
+        keys = [json.dumps(prompt, sort_keys=True) for prompt in task.prompts(split)]
         counts = Counter(keys)
         repeated = sum(count - 1 for count in counts.values())
         if not repeated:
@@ -32,7 +35,7 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
         )
         row = next(row for row, key in enumerate(keys) if counts[key] > 1)
         yield Problem(
-            f"task {components.recipe.task.name}, {split}: {repeated:,} of {len(keys):,} prompts repeat an earlier one "
+            f"task {name}, {split}: {repeated:,} of {len(keys):,} prompts repeat an earlier one "
             f"(row {row} occurs {counts[keys[row]]:,} times): {effect}. Remove the repeated rows.",
             "repeated-prompt", "prompt", row=row, level="warning",
         )  # fmt: skip
@@ -40,16 +43,19 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
 
 def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
     """The held-out split must be large enough for an accuracy that says something."""
-    evaluation, task = components.recipe.evaluation, components.task
-    assert task is not None
-    if evaluation is None:
-        return
+    evaluation = components.recipe.evaluation
+    for name, task in components.tasks if evaluation is not None else ():
+        assert evaluation is not None
+        yield from _held_out_size(evaluation, task, f" of {name}" if components.recipe.task.parts else "")
+
+
+def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iterator[Problem]:
     available = len(task.split(evaluation.split))
     rows = min(available, evaluation.rows or available)
     if 0 < available < (evaluation.rows or 0):
         yield Problem(
-            f"evaluation.rows is {evaluation.rows:,}, but the split {evaluation.split} has {available:,} rows: all are "
-            "measured. Lower it, or give the task more rows.",
+            f"evaluation.rows is {evaluation.rows:,}, but the split {evaluation.split}{of_task} has {available:,} "
+            "rows: all are measured. Lower it, or give the task more rows.",
             "too-few-rows", "evaluation.rows", level="warning",
         )  # fmt: skip
     if not rows or half_width(rows) <= MAX_HALF_WIDTH:
@@ -58,8 +64,8 @@ def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
         f"{rows_needed(width):,} rows for {100 * width:.0f} points" for width in (MAX_HALF_WIDTH, GOOD_HALF_WIDTH)
     ]
     yield Problem(
-        f"evaluation: the {rows:,} rows of the split {evaluation.split} give an accuracy with a 95 % interval of up to "
-        f"±{100 * half_width(rows):.0f} points, which hides what training gains. Use {', or '.join(wanted)}.",
+        f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give an accuracy with a 95 % interval "
+        f"of up to ±{100 * half_width(rows):.0f} points, which hides what training gains. Use {', or '.join(wanted)}.",
         "small-split", "evaluation.split", level="warning",
     )  # fmt: skip
 
@@ -78,9 +84,10 @@ def check_answer_length(components: RunComponents) -> Iterator[Problem]:
 
 def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
     """The reward that an evaluation reports as accuracy must not be trained against."""
-    metric = components.metric
-    assert metric is not None
-    if metric in (components.rewards or ()) and metric.weight < 0:
+    assert components.metric is not None
+    for metric in metrics_of(components.metric):
+        if metric not in (components.rewards or ()) or metric.weight >= 0:
+            continue
         yield Problem(
             f"rewards: {metric.name} is the metric, but has the weight {metric.weight:g}: training lowers the accuracy "
             "that the run reports. Use a positive weight, or name another reward in evaluation.metric.",

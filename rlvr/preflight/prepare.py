@@ -37,7 +37,7 @@ from rlvr.preflight.reward_trial import try_rewards
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import Metric, Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.training import launch, trl_config
 
@@ -54,7 +54,7 @@ class PreparedRun:
 
     Attributes:
         recipe: with the engine of its rollouts in place of `auto`.
-        metric: the reward that decides whether an answer is right.
+        metric: the reward that decides whether an answer is right; of several tasks, that of each.
         state: of the processes of this launch.
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
@@ -65,7 +65,7 @@ class PreparedRun:
     recipe: Recipe
     task: Task
     rewards: list[Reward]
-    metric: Reward
+    metric: Metric
     tokenizer: PreTrainedTokenizerBase
     state: PartialState
     plan: BatchPlan
@@ -136,7 +136,7 @@ def prepare_run(
         if resumption.fresh and state.is_main_process and not unusable:
             findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
             if thorough and not findings.errors:
-                findings.add([attack_rewards(recipe, task, rewards)])
+                findings.add(attack_rewards(recipe, task, rewards))
         if resumption.fresh and state.num_processes > 1:
             # Only the main process tries the rewards, but all processes must refuse the run, or none.
             of_main = broadcast_object_list([findings.problems])[0]
@@ -202,14 +202,28 @@ def _engine(recipe: Recipe) -> str:
     return f"vLLM in the training process{share}; each update sends {sends}"
 
 
-def _try_plugins(components: RunComponents, metric: Reward, scorer: Scorer) -> list[Problem]:
-    """Try the environments and the rewards on some rows."""
+def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> list[Problem]:
+    """Try the environments and the rewards on some rows, of each task."""
     task, rewards, loaded = components.task, components.rewards, components.environments
     assert task is not None and rewards is not None
     # Without an environment, or with one that fails, they can't be tried, and the cause is reported.
     asking = [
         reward.label for reward in scorer.rewards if ENVIRONMENTS in inspect.signature(reward.function).parameters
     ]
+    if not isinstance(metric, Reward):
+        return [
+            problem
+            for label, part in task.parts.items()
+            for problem in try_rewards(
+                components.recipe,
+                part,
+                [reward for reward in rewards if reward.applies(label)],
+                metric[label],
+                scorer,
+                skipped=asking,
+                label=label,
+            )
+        ]
     if not loaded:
         return try_rewards(components.recipe, task, rewards, metric, scorer, skipped=asking)
     environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlvr.config.recipe import Recipe
 from rlvr.console import SlowStep
@@ -15,8 +16,18 @@ SECONDS = 30.0
 EVALUATIONS = 8000
 
 
-def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Problem:
-    """The verdict of a short red-team exercise: a warning if the rewards are broken, else a note."""
+def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> list[Problem]:
+    """The verdict of a short red-team exercise on each task: a warning if its rewards are broken, else a note."""
+    if not task.parts:
+        return [_attack(recipe, task, rewards)]
+    problems = []
+    for label, part in task.parts.items():
+        problem = _attack(recipe, part, [reward for reward in rewards if reward.applies(label)])
+        problems.append(replace(problem, message=f"{label}: {problem.message}"))
+    return problems
+
+
+def _attack(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Problem:
     try:
         with SlowStep(f"Attacking the rewards, for up to {SECONDS:g} s"), scorer_for(recipe, rewards) as scorer:
             findings = attack(task, rewards, scorer, seconds=SECONDS, evaluations=EVALUATIONS)
@@ -24,6 +35,8 @@ def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Pro
         return Problem(f"the rewards were not attacked: {error}", "red-team", level="note")
     message = (
         f"the red team tried {findings.texts:,} texts on the rewards. Verdict: {findings.verdict}. "
-        f"{' '.join(findings.sentences())} `python scripts/red_team.py --config {recipe.path}` tries more."
+        f"{' '.join(findings.sentences())}"
     )
+    if not recipe.task.parts:  # which the script takes
+        message += f" `python scripts/red_team.py --config {recipe.path}` tries more."
     return Problem(message, "red-team", "rewards", level="warning" if findings.verdict == "broken" else "note")

@@ -61,6 +61,7 @@ def try_rewards(
     scorer: Scorer,
     environments: Environments | None = None,
     skipped: Collection[str] = (),
+    label: str = "",
 ) -> list[Problem]:
     """Score golds and answers without content for some training rows.
 
@@ -73,12 +74,14 @@ def try_rewards(
         environments: of the recipe. Answers then come without a call, so no gold is tried:
             rlvr/preflight/environment_trial.py plays reference solutions.
         skipped: labels of rewards that can't be tried.
+        label: of the task, if it is one of several; `rewards` are then those that apply to it.
     """
     if environments is not None:
         task = replace(task, gold=None)
     problems: list[Problem] = []
     failed = set(skipped)
-    for reward in scorer.rewards:
+    tried = [reward for reward in scorer.rewards if reward in rewards or reward == metric]
+    for reward in tried:
         if is_remote(reward.where) and (refused := list(refused_rows(reward, task, scorer))):
             problems += refused
             if any(problem.level == "error" for problem in refused):
@@ -96,12 +99,14 @@ def try_rewards(
               for failure in scored.failures}  # fmt: skip
     problems += [_failure_problem(failures, answers, scorer, level) for failures in of_all.values()]
     failed |= set(of_all)
-    values = dict(zip(answers, scored.values, strict=True))  # None where a reward failed
-    problems += _metric_problems(metric, scorer, values)
+    indices = [scorer.rewards.index(reward) for reward in tried]
+    # None where a reward failed.
+    values = {answer: [row[index] for index in indices] for answer, row in zip(answers, scored.values, strict=True)}
+    problems += _metric_problems(metric, tried.index(metric), values)
     problems += _payment_problems(rewards, metric, values)
-    problems += _unscored_problems([None if one.label in failed else one for one in scorer.rewards], values)
+    problems += _unscored_problems([None if one.label in failed else one for one in tried], values)
     if not failed:
-        problems += _weight_problems(rewards, values)
+        problems += _weight_problems(rewards, values, label)
     if problems or failed:
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
@@ -111,9 +116,12 @@ def try_rewards(
         if golds
         else "golds are not tried with an environment"
         if recipe.environments
-        else f"the task {recipe.task.name} has no golds to try"
+        else f"the task {label or recipe.task.name} has no golds to try"
     )
-    message = f"each reward ({names}) pays nothing for an empty answer, noise, or the repeated prompt; {about_golds}"
+    of_task = f"{label}: " if label else ""
+    message = (
+        f"{of_task}each reward ({names}) pays nothing for an empty answer, noise, or the repeated prompt; {about_golds}"
+    )
     return [Problem(message, "reward-trial", level="note")]
 
 
@@ -205,12 +213,11 @@ def _failure_problem(
     return Problem(message, "reward-failed", key, row=row, level=level)
 
 
-def _metric_problems(metric: Reward, scorer: Scorer, values: Values) -> Iterator[Problem]:
-    """Answers that the metric takes as right or wrong against expectation."""
+def _metric_problems(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
+    """Answers that the metric, the reward of this index, takes as right or wrong against expectation."""
     # A metric that reads a column compares with the data, so its verdict on golds is certain. One that looks at the
     # text alone may want something that no gold of the task has.
     level: Level = "error" if metric.columns else "warning"
-    index = scorer.rewards.index(metric)
     for kind, words in EMPTY_ANSWERS.items():
         scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind}
         right = [row for row, score in scores.items() if score >= 1]
@@ -272,12 +279,12 @@ def _unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iter
             )  # fmt: skip
 
 
-def _weight_problems(rewards: Sequence[Reward], values: Values) -> Iterator[Problem]:
+def _weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> Iterator[Problem]:
     """The sum of the rewards, as training sees it, must be higher for golds than for answers without content."""
     means: dict[str, float] = {}
     for kind in WORDS:
         rows = [row[: len(rewards)] for answer, row in values.items() if answer.kind == kind]
-        totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards)]
+        totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards, [label] * len(rows))]
         scored = [value for value in totals if value is not None]
         if scored:
             means[kind] = sum(scored) / len(scored)

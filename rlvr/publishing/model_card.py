@@ -109,7 +109,7 @@ def model_card(
         attached=bool(repo),
         answers=list(_answers(rows)),
         limits=list(_limits(public)),
-        licences=[model_licence(base or _base_name(run.recipe)), data_licence(mapping(run.recipe.get("task")))],
+        licences=[model_licence(base or _base_name(run.recipe)), *map(data_licence, run.tasks.values())],
     )
 
 
@@ -173,7 +173,7 @@ def _metadata(run: RunRecord, kind: str, repo: str, base: str | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     trained = score_of(run.evaluation, "trained")
-    task = short_name(str(mapping(run.recipe.get("task")).get("name", "unknown")))
+    task = short_name(run.task_name or "unknown")
     result = trained and EvalResult(
         task_type="text-generation",
         dataset_type=task,
@@ -262,7 +262,7 @@ def _exported(export: ExportRecord) -> str:
 
 def _limits(run: RunRecord) -> Iterator[str]:
     trained, recipe = score_of(run.evaluation, "trained"), run.recipe
-    task = short_name(str(mapping(recipe.get("task")).get("name", "unknown")))
+    task = short_name(run.task_name or "unknown")
     if trained is None:
         yield "The trained model was not measured on held-out rows."
     else:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.red_team.attacks import Seen, Text, is_constant, render
@@ -30,7 +31,9 @@ STEP = -1  # what functions see as trainer_state.global_step: training begins at
 MAX_GOLD_CHARACTERS = 60
 FREQUENT = 200  # answers
 # Columns that no gold depends on, whatever reads them.
-NOT_GOLD = frozenset({"prompt", "question", "id", "source", "difficulty", "environment", "language", "entry_point"})
+NOT_GOLD = frozenset(
+    {TASK, "prompt", "question", "id", "source", "difficulty", "environment", "language", "entry_point"}
+)
 USUAL_GOLDS = ("final_answer", "answer", "ground_truth", "solution", "target", "label", "tests")
 REFERENCE_FORMS = ("#### The final answer is {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.", "{}")
 
@@ -158,7 +161,8 @@ class Target:
             text = batch[failure.row][0] if failure.row is not None else ""
             self.failures.setdefault(f"{failure.reward}: {failure.kind}", text)
         failed = {failure.row for failure in scored.failures}
-        settled = apply_gates_and_mask([row[: len(self.rewards)] for row in scored.values], self.rewards)
+        tasks = [self.rows[scored_with].get(TASK) for _, _, scored_with in batch]
+        settled = apply_gates_and_mask([row[: len(self.rewards)] for row in scored.values], self.rewards, tasks)
         trials = []
         for number, ((text, made_for, scored_with), row) in enumerate(zip(batch, settled, strict=True)):
             paid = tuple((value or 0.0) * reward.weight for value, reward in zip(row, self.rewards, strict=True))

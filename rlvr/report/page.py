@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlvr.artifacts.evaluation_summary import bars, table, verdict
+from rlvr.artifacts.evaluation_summary import bars, table, tasks_of, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
-from rlvr.formatting import count, mapping, shorten
+from rlvr.formatting import count, shorten
 from rlvr.health import summary
 from rlvr.report import curves, evaluation_extras, samples, svg_charts
 from rlvr.report.packing import pack
@@ -78,13 +77,14 @@ def template(name: str) -> jinja2.Template:
 
 
 def _page(run: RunRecord) -> str:
-    accuracies, sources = bars(run.evaluation)
+    part = "task" if tasks_of(run.evaluation) else "source"
+    accuracies, sources = bars(run.evaluation, part)
     rollouts = read_rollouts(run)
     return template("page.html.jinja").render(
         run=run,
         title=run.name,
         folder=str(run.folder),
-        subtitle=_subtitle(run.recipe),
+        subtitle=_subtitle(run),
         verdict=verdict(run.evaluation),
         health=summary(run.metrics, settings=run.recipe)[1:],
         failure=_failure(run.folder),
@@ -92,6 +92,7 @@ def _page(run: RunRecord) -> str:
         accuracy_chart=svg_charts.accuracy_chart("accuracy", accuracies) if accuracies else "",
         sources_shown=len(accuracies) - 1,
         sources=sources,
+        part=part,
         by_difficulty=_by_difficulty(run),
         warnings=evaluation_extras.warnings(run.evaluation),
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
@@ -116,8 +117,8 @@ def _by_difficulty(run: RunRecord) -> str:
     return svg_charts.accuracy_chart("difficulty", rows[1:]) if values > 1 else ""
 
 
-def _subtitle(recipe: Mapping[str, Any]) -> str:
-    model, task = recipe.get("model_name_or_path"), mapping(recipe.get("task")).get("name")
+def _subtitle(run: RunRecord) -> str:
+    model, task = run.recipe.get("model_name_or_path"), run.task_name
     return f"{model}, trained on {task} with GRPO" if model and task else ""
 
 

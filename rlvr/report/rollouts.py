@@ -137,7 +137,9 @@ def _rollout(
     values = tuple(float(value) if is_number(value) else None for value in columns)
     terms = [(run.weights[name], value) for name, value in zip(names, values, strict=True) if name in run.weights]
     known = [(weight, value) for weight, value in terms if value is not None]
-    total = sum(weight * value for weight, value in known) if known and len(known) == len(terms) else None
+    # Of several tasks, a reward without a value does not apply.
+    is_whole = len(known) == len(terms) or "tasks" in run.recipe
+    total = sum(weight * value for weight, value in known) if known and is_whole else None
     right = row.get("correct")
     if right is None and run.metric in names:
         decisive = values[names.index(run.metric)]

@@ -23,7 +23,7 @@ def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
     candidates = {
         "Model": [str(recipe.get("model_name_or_path", ""))],
         "Trained": [_trained_weights(recipe)],
-        "Task": [_with_options(mapping(recipe.get("task")))],
+        "Task": [_with_options(task) for task in run.tasks.values()],
         "Environment": [_environment(entry) for entry in environments],
         "Reward": [_reward(entry) for entry in _mappings(recipe.get("rewards"))],
         "Sampling": [_sampling(recipe)],
@@ -72,7 +72,9 @@ def _reward(entry: Mapping[str, Any]) -> str:
     weight = entry.get("weight", 1.0)
     factor = f"{number(weight)} × " if is_number(weight) else ""
     gate = f", only if {entry['gate']} is positive" if entry.get("gate") else ""
-    return f"{factor}{text}{gate}"
+    tasks = entry.get("applies_to")
+    applies = f", for {', '.join(map(str, tasks))}" if isinstance(tasks, list) else ""
+    return f"{factor}{text}{gate}{applies}"
 
 
 def _sampling(recipe: Mapping[str, Any]) -> str:

@@ -45,6 +45,19 @@ class RunRecord:
     def weights(self) -> dict[str, float]:
         return reward_weights(self.recipe)
 
+    @property
+    def tasks(self) -> dict[str, Mapping[str, Any]]:
+        """The section `task`, or the entries of `tasks` by their labels."""
+        entries = self.recipe.get("tasks")
+        if not isinstance(entries, list):
+            return {"": mapping(self.recipe.get("task"))}
+        return {str(mapping(entry).get("label", number)): mapping(entry) for number, entry in enumerate(entries, 1)}
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task, or the labels of several; empty if unknown."""
+        return " + ".join(label or str(section.get("name", "")) for label, section in self.tasks.items())
+
     @cached_property
     def metric(self) -> str:
         """The short name of the reward that decides whether an answer is right; empty if unknown."""

@@ -5,6 +5,7 @@ Models and data sets wrote these texts: escape them before showing them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +31,12 @@ class ShownAnswer:
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt, as (role, text) pairs (an empty role for plain text), and answers to it."""
+    """A prompt, as (role, text) pairs (an empty role for plain text), answers to it, and its task where several are."""
 
     prompt: tuple[tuple[str, str], ...]
     answers: tuple[ShownAnswer, ...]
     expected: str = ""
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,13 @@ def _of_a_step(rollouts: Sequence[Rollout]) -> Example:
         best, worst = max(group, key=advantage), min(group, key=advantage)
         if advantage(best) > advantage(worst):
             answers = (_answer(f"best of {len(group)}", best), _answer(f"worst of {len(group)}", worst))
-            return Example(_prompt(best), answers)
+            return Example(_prompt(best), answers, task=_task(best))
     first = next(iter(groups.values()))[:2]
-    return Example(_prompt(first[0]), tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1)))
+    return Example(
+        _prompt(first[0]),
+        tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1)),
+        task=_task(first[0]),
+    )
 
 
 def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
@@ -93,7 +99,8 @@ def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ch
     for base, trained in pairs[:MAX_EXAMPLES]:
         gold = base.get("final_answer")
         answers = (_answer("base", base), _answer("trained", trained))
-        examples.append(Example(_prompt(base), answers, "" if gold is None else shorten(str(gold), 300)))
+        expected = "" if gold is None else shorten(str(gold), 300)
+        examples.append(Example(_prompt(base), answers, expected, _task(base)))
     return ChangedProblems(len(pairs), tuple(examples))
 
 
@@ -102,11 +109,18 @@ def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
     rewards = tuple(
         (name.removeprefix("rewards/"), f"{value:.2f}".replace("-", "−"))
         for name, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in NO_REWARDS
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and name not in NO_REWARDS
+        and not math.isnan(value)  # it does not apply to the task
     )
     shown = fit(turns(row["completion"], call_seconds(row)), COMPLETION_LIMIT)
     shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role
     return ShownAnswer(label, tuple(shown), rewards, row.get("correct"), cut(row))
+
+
+def _task(row: Mapping[str, Any]) -> str:
+    return str(row.get("task") or "")
 
 
 def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

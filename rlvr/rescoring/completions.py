@@ -18,6 +18,7 @@ from typing import Any
 
 from rlvr.config.sections import SPLITS
 from rlvr.data.io import Row, missing, missing_column_error, read_rows, row_error
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import count
@@ -166,6 +167,8 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
                 key=reward.name,
             )
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
+    if any(reward.applies_to is not None for reward in rewards):
+        needed.append(TASK)
     optional = sorted({name for reward in rewards for name in _optional_columns(reward)} - set(needed))
     lacking = {}
     for number, row in enumerate(rows):

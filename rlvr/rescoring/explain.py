@@ -108,6 +108,9 @@ def reward_lines(row: Row, index: int, scores: Scores, differing: set[str]) -> l
     width = max(len(reward.label) for reward in rewards)
     lines = []
     for reward, value, effective_value in zip(rewards, values, effective, strict=True):
+        if not reward.applies(scores.tasks[index]):
+            lines.append(f"{reward.label:<{width}}   {console.dim(f'does not apply to {scores.tasks[index]}')}")
+            continue
         effect = f"x {reward.weight:g}"
         if reward.gate is not None:
             gate = next(index for index, other in enumerate(rewards) if other.name == reward.gate)

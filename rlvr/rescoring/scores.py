@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.data.io import Row
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.errors import InputError
 from rlvr.formatting import is_number
 from rlvr.rescoring.conversations import SECONDS, STOPPED, with_arguments
@@ -37,6 +38,7 @@ class Scores:
         totals: the weighted sum of the effective values of each row; None if the row is masked.
         seconds: by reward, for all rows.
         raised: by reward, the rows on which it raised or returned no number, with the error.
+        tasks: the label of each row's task, where the rows have the column `task`.
     """
 
     rewards: Sequence[Reward]
@@ -45,6 +47,12 @@ class Scores:
     totals: list[float | None]
     seconds: list[float]
     raised: list[dict[int, str]]
+    tasks: Sequence[str | None]
+
+    def of(self, index: int) -> list[float | None]:
+        """The values of a reward for the rows that it applies to."""
+        reward, pairs = self.rewards[index], zip(self.values, self.tasks, strict=True)
+        return [row[index] for row, task in pairs if reward.applies(task)]
 
 
 def score(
@@ -66,23 +74,27 @@ def score(
     Raises:
         InputError: raised by a reward: one of its options, or an entry of a column, is wrong.
     """
-    values: list[list[float | None]] = [[] for _ in rows]
+    values: list[list[float | None]] = [[None] * len(rewards) for _ in rows]
+    tasks = [row.get(TASK) for row in rows]
     seconds, raised = [0.0 for _ in rewards], [dict[int, str]() for _ in rewards]
     for batch in batches(rows):
         for index, reward in enumerate(rewards):
-            arguments = _arguments([rows[number] for number in batch], reward, rewards)
+            applying = [number for number in batch if reward.applies(tasks[number])]
+            if not applying:
+                continue
+            arguments = _arguments([rows[number] for number in applying], reward, rewards)
             start = time.perf_counter()
             try:
-                scored = _score_batch(reward, arguments, batch, raised[index])
+                scored = _score_batch(reward, arguments, applying, raised[index])
             except InputError as error:
                 message = f"{file}, row {error.row}, reward {reward.name}: {error}"
                 raise InputError(message, kind=error.kind, key=error.key, row=error.row) from error
             seconds[index] += time.perf_counter() - start
-            for number, value in zip(batch, scored, strict=True):
-                values[number].append(value)
+            for number, value in zip(applying, scored, strict=True):
+                values[number][index] = value
         progress(len(batch))
-    effective = apply_gates_and_mask(values, rewards)
-    return Scores(rewards, values, effective, [total(row, rewards) for row in effective], seconds, raised)
+    effective = apply_gates_and_mask(values, rewards, tasks)
+    return Scores(rewards, values, effective, [total(row, rewards) for row in effective], seconds, raised, tasks)
 
 
 def with_recorded_environment(rewards: Sequence[Reward], rows: Sequence[Row]) -> tuple[list[Reward], str | None]:
@@ -127,7 +139,7 @@ def _arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -
 
 
 def _score_batch(
-    reward: Reward, arguments: dict[str, list[Any]], batch: range, raised: dict[int, str]
+    reward: Reward, arguments: dict[str, list[Any]], batch: Sequence[int], raised: dict[int, str]
 ) -> list[float | None]:
     try:
         return reward(**arguments, log_extra=lambda column, values: None, log_metric=lambda name, value: None)
@@ -138,15 +150,15 @@ def _score_batch(
         values: list[float | None] = []
         for index, number in enumerate(batch):
             one_row = {name: column[index : index + 1] for name, column in arguments.items()}
-            values += _score_batch(reward, one_row, range(number, number + 1), raised)
+            values += _score_batch(reward, one_row, [number], raised)
         return values
     cause = error.__cause__ or error.__context__
     if isinstance(cause, InputError):
         # A message that names a row counts in the batch, which has this one alone.
         message = re.sub(r",? row 0\b( of the batch)?", "", str(cause))
-        raise InputError(message, kind=cause.kind, key=cause.key, row=batch.start) from error
+        raise InputError(message, kind=cause.kind, key=cause.key, row=batch[0]) from error
     text = str(error).replace("row 0 of the batch", "this row")
-    raised[batch.start] = f"{type(cause).__name__}: {cause}" if cause else text
+    raised[batch[0]] = f"{type(cause).__name__}: {cause}" if cause else text
     return [None]
 
 

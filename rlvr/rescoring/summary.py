@@ -178,7 +178,7 @@ def as_dict(
                 "weight": reward.weight,
                 "gate": reward.gate,
                 "options": dict(reward.options),
-                **asdict(column_stats([row[index] for row in scores.values])),
+                **asdict(column_stats(scores.of(index))),
                 "failed": {str(number): error for number, error in scores.raised[index].items()},
                 "seconds_per_1000": 1000 * scores.seconds[index] / len(scores.values),
             }

@@ -130,6 +130,9 @@ class RewardService:
         rewards = self.rewards.rewards
         if not rewards:
             raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
+        if several := [reward.label for reward in rewards if reward.applies_to is not None]:
+            message = f"{', '.join(several)} apply to some tasks alone (applies_to), and OpenRLHF names none."
+            raise RequestError(400, message, kind="several-tasks")
         count = len(request.query)
         check_length("prompts", request.prompts, count, "entries in query")
         completions: list[str | list[dict[str, Any]]] = [

@@ -93,7 +93,7 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     elif recipe.settings["rollouts"] == "auto":
         notes.append(_AUTO_NOTE)
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
-    task = TaskSpec(_copy_plugin("task", "tasks", recipe.task.name, code, problems), recipe.task.options)
+    task = _copy_task(recipe.task, code, problems)
     data: list[UploadFile] = []
     channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
     if "train" in channels:  # a folder for each split, beside the other channels
@@ -102,7 +102,11 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
         splits = {key: value for key, value in task.options.items() if key != "test_path"}
         task = replace(task, options={**splits, "path": INPUT})
     else:
-        task = replace(task, options=_relocate_data("task", task.options, data, problems))
+        parts = [
+            replace(part, options=_relocate_data(f"task-{part.label}", part.options, data, problems))
+            for part in task.parts
+        ]
+        task = replace(task, options=_relocate_data("task", task.options, data, problems), parts=tuple(parts))
     environments = tuple(
         replace(
             spec,
@@ -115,7 +119,10 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     model, model_files = _relocate_model(recipe, code, problems)
     settings = {**recipe.settings, "model_name_or_path": model, "report_to": _trackers(recipe, environment, notes)}
     evaluation = recipe.evaluation
-    if evaluation is not None and evaluation.metric in renamed:
+    if evaluation is not None and isinstance(evaluation.metric, Mapping):
+        metrics = {label: renamed.get(name, name) for label, name in evaluation.metric.items()}
+        evaluation = replace(evaluation, metric=metrics)
+    elif evaluation is not None and evaluation.metric in renamed:
         evaluation = replace(evaluation, metric=renamed[evaluation.metric])
     job_recipe = replace(
         recipe,
@@ -210,6 +217,12 @@ def _module_origin(module: str) -> Path | None:
     if spec is None or not (spec.origin or spec.submodule_search_locations):
         return None
     return Path(spec.origin or next(iter(spec.submodule_search_locations or []))).resolve()
+
+
+def _copy_task(task: TaskSpec, code: Path, problems: list[Problem]) -> TaskSpec:
+    if task.parts:
+        return replace(task, parts=tuple(_copy_task(part, code, problems) for part in task.parts))
+    return replace(task, name=_copy_plugin("task", "tasks", task.name, code, problems))
 
 
 def _relocate_data(

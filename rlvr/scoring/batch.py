@@ -58,6 +58,11 @@ class Batch:
         values = self.columns[name]
         return [values[row] for row in rows] if isinstance(values, list) and len(values) == self.rows else values
 
+    def select(self, rows: Sequence[int]) -> Batch:
+        """The batch of some rows."""
+        columns = {name: self.slice(name, rows) for name in self.columns}
+        return Batch(columns, len(rows), step=self.step, trainer_state=self.state)
+
     def encode(self, names: Sequence[str], encoding: Encoding) -> None:
         """Encode columns for a backend.
 

@@ -53,11 +53,17 @@ def _with_fix(failure: RewardFailure) -> str:
 
 @dataclass(frozen=True)
 class FailureReporter:
-    """Turns the results of one reward and one batch into values and failures."""
+    """Turns the results of one reward and one batch into values and failures.
+
+    Attributes:
+        completions: those that the reward is called with.
+        rows: their rows of the batch, for messages.
+    """
 
     reward: Reward
     rank: int
     completions: Sequence[Any]
+    rows: Sequence[int]
 
     def of_batch(self, result: CallResult) -> Outcome:
         """From a call with the whole batch that succeeded."""
@@ -67,7 +73,7 @@ class FailureReporter:
             values.append(None if isinstance(value, str) else value)
             if isinstance(value, str):
                 message = f"The reward {self.reward.name} returned {value} {self._where(row)}; {A_REWARD_IS}."
-                failures.append(RewardFailure(self.reward.label, row, "no number", message))
+                failures.append(RewardFailure(self.reward.label, self.rows[row], "no number", message))
         return CallResult(values, notes=result.notes), failures
 
     def of_rows(self, whole: CallResult, results: Sequence[CallResult]) -> Outcome:
@@ -87,7 +93,7 @@ class FailureReporter:
         merged, failures = self.of_batch(merge_rows(results))
         for row, result in enumerate(results):
             if result.kind:
-                failures.append(RewardFailure(self.reward.label, row, *self._failure(result, row)))
+                failures.append(RewardFailure(self.reward.label, self.rows[row], *self._failure(result, row)))
         return merged, sorted(failures, key=lambda failure: failure.row or 0)
 
     def not_called(self, cause: str) -> Outcome:
@@ -117,7 +123,7 @@ class FailureReporter:
     def _where(self, row: int | None) -> str:
         if row is None:
             return f"for a batch of {count(len(self.completions), 'row')}{self._on_rank}"
-        return f"at row {row} of the batch{self._on_rank} (completion: {excerpt(self.completions[row])})"
+        return f"at row {self.rows[row]} of the batch{self._on_rank} (completion: {excerpt(self.completions[row])})"
 
     @property
     def _on_rank(self) -> str:

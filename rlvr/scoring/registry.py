@@ -28,6 +28,7 @@ from rlvr import console
 from rlvr.config import project, schema, value_types
 from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_remote
+from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
@@ -40,11 +41,15 @@ FROM_TRAINER = frozenset(
 
 
 def load_task(spec: TaskSpec) -> Task:
-    """Call the task's function with the recipe's options.
+    """Call the task's function with the recipe's options; of several tasks, mix what they return.
 
     Raises:
-        InputError: there is no such task or option, the file fails to import, or the task refuses its data.
+        InputError: there is no such task or option, the file fails to import, the task refuses its data, or tasks can't
+            be mixed.
     """
+    if spec.parts:
+        weights = {part.label: part.weight for part in spec.parts if part.weight is not None}
+        return mix({part.label: load_task(part) for part in spec.parts}, weights or None)
     function, where = find_plugin("task", "tasks", spec.name)
     check_options("task", spec.name, where, spec.options, _named(function, required=False))
     task = function(**spec.options)
@@ -88,7 +93,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         InputError: there is no such reward or option, or the file fails to import (with the file's traceback).
     """
     if spec.name == ENVIRONMENT:
-        return Reward(spec.name, environment_reward, weight=spec.weight, gate=spec.gate)
+        return Reward(spec.name, environment_reward, weight=spec.weight, gate=spec.gate, applies_to=spec.applies_to)
     target, where = find_plugin("reward", "rewards", spec.name)
     options = dict(spec.options)
     if inspect.isfunction(target) and "completion" in _parameters(target):
@@ -126,6 +131,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         weight=spec.weight,
         gate=spec.gate,
         where=spec.where,
+        applies_to=spec.applies_to,
         spec=spec,
     )
 

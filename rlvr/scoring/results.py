@@ -100,6 +100,18 @@ def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResu
     return _merge(shards)
 
 
+def spread(result: CallResult, rows: Sequence[int], count: int) -> CallResult:
+    """The result of a call with some rows of a batch of `count`, with None in the other rows."""
+
+    def fill(part: Sequence[Any]) -> list[Any]:
+        placed = dict(zip(rows, part, strict=True))
+        return [placed.get(row) for row in range(count)]
+
+    notes = [(what, name, fill(content) if what == "extra" and len(content) == len(rows) else content)
+             for what, name, content in result.notes]  # fmt: skip
+    return CallResult(fill(result.values), notes=notes)
+
+
 def merge_rows(results: Sequence[CallResult]) -> CallResult:
     """Merge results of calls for single rows, in the order of the rows. A failed row has no value and no notes."""
     return _merge([(CallResult([None]) if result.kind else result, [row]) for row, result in enumerate(results)])

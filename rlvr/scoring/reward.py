@@ -2,7 +2,7 @@
 
 `None` means that a row can't be scored through a failure of ours. The whole row then leaves the update, whatever other
 rewards return (TRL alone would count `None` as 0, a wrong answer). A gated reward counts only where its gate is
-positive.
+positive. A reward with `applies_to` counts only for rows of those tasks; it is not called with others.
 
 `Reward` calls the function in this process; rlvr/scoring/scorer.py calls it wherever the recipe says.
 """
@@ -35,7 +35,7 @@ class Reward:
         function: the TRL reward function itself.
         options: keyword arguments added to every call.
         columns: the columns of the data that the function asks for.
-        weight, gate, where: see `rlvr.config.recipe.RewardSpec`.
+        weight, gate, where, applies_to: see `rlvr.config.recipe.RewardSpec`.
         spec: from which another process loads the same reward; None for a function that only this process has (a
             lambda, a closure).
     """
@@ -47,6 +47,7 @@ class Reward:
     weight: float = 1.0
     gate: str | None = None
     where: str | None = None
+    applies_to: tuple[str, ...] | None = None
     spec: RewardSpec | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +57,10 @@ class Reward:
     def label(self) -> str:
         """Short name for tables and metrics."""
         return label_of(self.name)
+
+    def applies(self, task: str | None) -> bool:
+        """Whether it counts for rows of the task with this label."""
+        return self.applies_to is None or task in self.applies_to
 
     def __call__(self, prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float | None]:
         """Score a batch.
@@ -103,6 +108,18 @@ class Reward:
             except Exception:
                 return row
         return None
+
+
+# The reward that decides whether an answer is right; of several tasks, that of each by its label.
+Metric = Reward | Mapping[str, Reward]
+
+
+def metrics_of(metric: Metric) -> list[Reward]:
+    """The rewards that decide, each once."""
+    if isinstance(metric, Reward):
+        return [metric]
+    each = list(metric.values())
+    return [reward for place, reward in enumerate(each) if reward not in each[:place]]
 
 
 def label_of(name: str) -> str:
@@ -168,33 +185,36 @@ def excerpt(completion: Any) -> str:
 
 
 def apply_gates_and_mask(
-    values: Sequence[Sequence[float | None]], rewards: Sequence[Reward]
+    values: Sequence[Sequence[float | None]], rewards: Sequence[Reward], tasks: Sequence[str | None] | None = None
 ) -> list[list[float | None]]:
     """Apply masking and gates to raw rewards.
 
     Args:
         values: one row per completion, one entry per reward in the order of `rewards`; None or NaN if not scored.
+        tasks: the label of each row's task, where rewards have `applies_to`.
 
     Returns:
         The same shape. A row that any reward has not scored is None throughout; a gated reward is 0 where its gate is
-        not positive.
+        not positive. In other rows, None is a reward that does not apply.
     """
     names = [reward.name for reward in rewards]
     gates = [names.index(reward.gate) if reward.gate is not None else None for reward in rewards]
     settled: list[list[float | None]] = []
-    for row in values:
-        numbers = [value for value in row if value is not None and not math.isnan(value)]
-        if len(numbers) < len(row):
+    for number, row in enumerate(values):
+        task = tasks[number] if tasks is not None else None
+        applying = {index for index, reward in enumerate(rewards) if reward.applies(task)}
+        numbers = {index: value for index, value in enumerate(row) if value is not None and not math.isnan(value)}
+        if not applying <= numbers.keys():
             settled.append([None] * len(row))
-        else:
-            pairs = zip(numbers, gates, strict=True)
-            settled.append([value if gate is None or numbers[gate] > 0 else 0.0 for value, gate in pairs])
+            continue
+        settled.append([
+            None if index not in applying else numbers[index] if gate is None or numbers[gate] > 0 else 0.0
+            for index, gate in enumerate(gates)
+        ])  # fmt: skip
     return settled
 
 
 def total(row: Sequence[float | None], rewards: Sequence[Reward]) -> float | None:
     """The weighted sum of a row after gates and masks, or None if the row is masked."""
-    numbers = [value for value in row if value is not None]
-    if len(numbers) < len(row):
-        return None
-    return sum(value * reward.weight for value, reward in zip(numbers, rewards, strict=True))
+    products = [value * reward.weight for value, reward in zip(row, rewards, strict=True) if value is not None]
+    return sum(products) if products else None

@@ -13,6 +13,8 @@ messages:
   or a crash of the batch's call, which the machine may have caused, the values of the rows count, with a warning.
 - The trainer logs the text columns that rewards read beside the completions, so that scripts/score.py can score them
   again from that file alone.
+- A reward with `applies_to` is called with the rows of those tasks alone (column `task`); its values of other rows are
+  None.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 """
 
@@ -27,6 +29,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.console import SlowStep
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
@@ -34,7 +37,7 @@ from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import FailureReporter, report
-from rlvr.scoring.results import CallResult, RewardFailure, Scored
+from rlvr.scoring.results import CallResult, RewardFailure, Scored, spread
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
@@ -296,34 +299,50 @@ class _BatchScoring:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
             return
         end = time.monotonic() + self.scorer.batch_timeout_s
-        parts = [called] if backend.calls_together else [[index] for index in called]
+        parts = [[index] for index in called]
+        if backend.calls_together:  # those with the same rows
+            together: dict[tuple[int, ...], list[int]] = {}
+            for index in called:
+                together.setdefault(self._rows(index), []).append(index)
+            parts = list(together.values())
         for number, part in enumerate(parts):
             now = time.monotonic()
             self._score(
                 {index: indices.index(index) for index in part}, backend, now + (end - now) / (len(parts) - number)
             )
 
+    def _rows(self, index: int) -> tuple[int, ...]:
+        """The rows that a reward applies to."""
+        reward, tasks = self.scorer.rewards[index], self.batch.columns.get(TASK)
+        return tuple(row for row in range(self.batch.rows) if reward.applies(tasks[row] if tasks else None))
+
     def _score(self, places: Mapping[int, int], backend: RewardBackend, end: float) -> None:
-        """Call rewards with the whole batch, and those that fail with one row at a time.
+        """Call rewards that apply to the same rows with all of these, and those that fail with one row at a time.
 
         Args:
             places: the backend's index of each reward, by the recipe's index.
         """
         started = time.monotonic()
+        rows = self._rows(next(iter(places)))
+        batch = self.batch if len(rows) == self.batch.rows else self.batch.select(rows)
+        if not rows:
+            for index in places:
+                self._finish(index, started, CallResult(), [])
+            return
         calls: dict[int, RewardCall] = {}
         for index, place in places.items():
             visible = self.scorer._visible[index]
-            names = [name for name in self.batch.columns
+            names = [name for name in batch.columns
                      if (visible is None or name in visible or name in ("prompts", "completions"))
                      and (name != ENVIRONMENTS or not backend.encoding)]  # fmt: skip
             try:
-                self.batch.encode(names, backend.encoding)
+                batch.encode(names, backend.encoding)
             except EncodingError as error:
                 self._finish(index, started, *self._reporter(index).not_called(str(error)))
                 continue
-            seed = (self.scorer.seed, self.batch.step, self.scorer.rank, self.scorer.rewards[index].label)
-            calls[index] = RewardCall(place, self.batch, names, seed)
-        limit_s = min(self.scorer.timeout_s * self.batch.rows, 0.5 * (end - started))
+            seed = (self.scorer.seed, batch.step, self.scorer.rank, self.scorer.rewards[index].label)
+            calls[index] = RewardCall(place, batch, names, seed)
+        limit_s = min(self.scorer.timeout_s * batch.rows, 0.5 * (end - started))
         results = self._call(backend, list(calls.values()), limit_s, started + limit_s)
         for index, result in zip(calls, results, strict=True):
             if result.kind == "unavailable" and result.message == OUT_OF_TIME:
@@ -333,10 +352,10 @@ class _BatchScoring:
                 outcome = reporter.of_batch(result)
             elif result.kind == "unavailable":
                 outcome = reporter.not_called(f"{result.message}.")
-            elif self.batch.rows == 1:
+            elif batch.rows == 1:
                 outcome = reporter.of_rows(result, [result])
             else:
-                row_calls = [replace(calls[index], row=row) for row in range(self.batch.rows)]
+                row_calls = [replace(calls[index], row=row) for row in range(batch.rows)]
                 outcome = reporter.of_rows(result, self._call(backend, row_calls, self.scorer.timeout_s, end))
             self._finish(index, started, *outcome)
 
@@ -354,9 +373,13 @@ class _BatchScoring:
         return results
 
     def _reporter(self, index: int) -> FailureReporter:
-        return FailureReporter(self.scorer.rewards[index], self.scorer.rank, self.batch.columns["completions"])
+        rows = self._rows(index)
+        completions = self.batch.slice("completions", rows)
+        return FailureReporter(self.scorer.rewards[index], self.scorer.rank, completions, rows)
 
     def _finish(self, index: int, started: float, result: CallResult, failures: list[RewardFailure]) -> None:
+        if len(result.values) < self.batch.rows:  # the reward does not apply to the other rows
+            result = spread(result, self._rows(index), self.batch.rows)
         self.results[index], self.failures[index] = result, failures
         self.seconds[index] = time.monotonic() - started
         self._step.text = self._waiting()

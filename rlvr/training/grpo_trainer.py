@@ -12,6 +12,7 @@ from transformers import Trainer, TrainerControl
 from trl.models import unwrap_model_for_generation
 
 from rlvr import console
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.modeling.generation import ended, generate, ignore_generation_config
 from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
@@ -37,13 +38,16 @@ class RecipeTrainer(EnvironmentTrainer):
        `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
     4. Environments are played in worker processes (rlvr/training/environment_trainer.py).
     5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
-    6. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
+    6. Rewards that apply to some tasks of a mixture alone (rlvr/data/mixture.py). Elsewhere they are NaN, which TRL
+       leaves out of sums, normalisations and means.
+    7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
 
     Args:
         rewards: those of the recipe, in its order.
         scorer: runs them.
         settings: the recipe's keys of this project (`Recipe.settings_for("run")`), and `adaptive`.
         stop_strings: the task's.
+        tasks: labels of the tasks of a mixture.
         validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
         dynamic_sampler: None where the recipe asks for none.
         kwargs: those of `EnvironmentTrainer`.
@@ -56,6 +60,7 @@ class RecipeTrainer(EnvironmentTrainer):
         scorer: Scorer,
         settings: Mapping[str, Any],
         stop_strings: tuple[str, ...] = (),
+        tasks: Sequence[str] = (),
         validation: Callable[..., dict[str, float]] | None = None,
         dynamic_sampler: DynamicSampler | None = None,
         **kwargs: Any,
@@ -64,6 +69,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self._scorer = scorer
         self._run_settings = settings
         self._stop_strings = stop_strings
+        self._tasks = tasks
         self._validation = validation
         self._dynamic_sampler = dynamic_sampler
         self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
@@ -75,6 +81,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self._masked_generations = 0  # in a row
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
         self._scores = torch.empty(0)  # (completions of all ranks, rewards), NaN where masked, of the last generation
+        self._task_of_row: list[str | None] = []  # of each row of `_scores`
         self._seconds = dict.fromkeys(("generation", "tools", "rewards"), 0.0)
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
@@ -104,6 +111,8 @@ class RecipeTrainer(EnvironmentTrainer):
         )
         for name, values in self.conversation_columns().items():
             arguments["log_extra"](name, values)
+        if self._tasks:
+            arguments["log_extra"](TASK, arguments[TASK])
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
         return scored
@@ -114,12 +123,18 @@ class RecipeTrainer(EnvironmentTrainer):
         raw = super().compute_rewards(inputs, prompts, completions, completion_ids_list)
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
             self._raise_or_report_failures()
-        rows = apply_gates_and_mask(raw.tolist(), self._rewards)
+        tasks = [row[TASK] for row in inputs] if self._tasks else []
+        self._task_of_row = gather_object(tasks) if tasks else [None] * len(raw)
+        rows = apply_gates_and_mask(raw.tolist(), self._rewards, self._task_of_row)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
         self._scores = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
         unscored = torch.isnan(raw).all(dim=0).tolist()
-        self.scoring_nothing = [reward.name for reward, none in zip(self._rewards, unscored, strict=True) if none]
-        self._watch_masked(self._scores[:, 0].isnan())
+        applying = [any(map(reward.applies, set(self._task_of_row))) for reward in self._rewards]
+        self.scoring_nothing = [
+            reward.name for reward, none, applies in zip(self._rewards, unscored, applying, strict=True)
+            if none and applies
+        ]  # fmt: skip
+        self._watch_masked(self._masked())
         self._seconds["rewards"] += time.perf_counter() - started
         return self._scores
 
@@ -152,9 +167,14 @@ class RecipeTrainer(EnvironmentTrainer):
                 "returned None. Check what it reads (columns, golds, a server)."
             )
 
+    def _masked(self) -> torch.Tensor:
+        """(completions of all ranks,) whether a row of the last generation is masked."""
+        return self._scores.isnan().all(dim=1)
+
     def _totals(self) -> torch.Tensor:
         """(completions of all ranks,) weighted rewards of the last generation; NaN where masked."""
-        return (self._scores * self.reward_weights.to(self._scores.device)).sum(dim=1)
+        totals = (self._scores * self.reward_weights.to(self._scores.device)).nansum(dim=1)
+        return totals.masked_fill(self._masked(), torch.nan)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Completions and their advantages
@@ -203,7 +223,10 @@ class RecipeTrainer(EnvironmentTrainer):
         count, rank = len(inputs), self.accelerator.process_index
         own_rows = slice(rank * count, (rank + 1) * count)
         self._correct_advantages(output, own_rows)
-        masked = self._scores[:, 0].isnan()
+        for reward in self._rewards if self._tasks else ():
+            for part in ("mean", "std"):  # TRL's are NaN if the reward applies to no completion of the batch
+                self.drop_nan_metric(f"rewards/{reward.label}/{part}")
+        masked = self._masked()
         if masked.any():
             # No advantage is not enough: the tokens would still count in the loss's denominator, and in the KL term.
             output["completion_mask"] = output["completion_mask"] * (~masked[own_rows]).unsqueeze(1).int()
@@ -285,9 +308,16 @@ class RecipeTrainer(EnvironmentTrainer):
         if scored.any():
             named = {f"rewards/{reward.label}": self._scores[:, index] for index, reward in enumerate(self._rewards)}
             for name, values in {"reward": totals, **named}.items():
-                self.add_metric(f"{name}/min", values[scored].min().item())
-                self.add_metric(f"{name}/max", values[scored].max().item())
+                known = values[~values.isnan()]
+                if len(known):  # else the reward applies to none of these tasks
+                    self.add_metric(f"{name}/min", known.min().item())
+                    self.add_metric(f"{name}/max", known.max().item())
         count = len(self._scores)
+        for label in self._tasks:
+            own = torch.tensor([task == label for task in self._task_of_row], device=totals.device)
+            self.add_metric(f"tasks/{label}/share", own.float().mean().item())
+            if (own & scored).any():
+                self.add_metric(f"tasks/{label}/reward", totals[own & scored].mean().item())
         advantages = torch.tensor(self.last_advantages(count))
         for name, value in advantage.statistics(advantages, totals.cpu()).items():
             self.add_metric(name, value)

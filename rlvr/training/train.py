@@ -20,11 +20,12 @@ from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError
-from rlvr.evaluation import evaluate
+from rlvr.evaluation import evaluate, summarise
 from rlvr.evaluation.conversations import player_of
+from rlvr.evaluation.scores import by_task
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
-from rlvr.scoring.reward import Reward, total
+from rlvr.scoring.reward import Metric, Reward, metrics_of, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
@@ -55,7 +56,7 @@ def build_trainer(
     recipe: Recipe,
     task: Task,
     rewards: list[Reward],
-    metric: Reward,
+    metric: Metric,
     tokenizer: PreTrainedTokenizerBase,
     scorer: Scorer,
     identity: Identity,
@@ -110,7 +111,8 @@ def build_trainer(
         )
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
-        decisive = metric if metric in rewards else max(rewards, key=lambda reward: reward.weight)
+        (decisive,) = metrics_of(metric)  # tasks: and dynamic_sampling exclude each other
+        decisive = decisive if decisive in rewards else max(rewards, key=lambda reward: reward.weight)
         dynamic_sampler = DynamicSampler(
             rows,
             rewards.index(decisive),
@@ -126,6 +128,7 @@ def build_trainer(
         scorer=scorer,
         settings={**run_settings, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
         stop_strings=task.stop_strings,
+        tasks=tuple(task.parts),
         validation=validation,
         identity=identity,
         card=card,
@@ -262,13 +265,14 @@ def validate(
     *,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Reward,
+    metric: Metric,
     scorer: Scorer,
     **generation: Any,
 ) -> dict[str, float]:
-    """Measure greedy answers to rows that training never sees, whole and per source.
+    """Measure greedy answers to rows that training never sees, whole, per source and per task.
 
-    Returns metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>` and `_<source>/accuracy`.
+    Returns metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>`, `_<source>/accuracy` and
+    `_tasks/<label>/accuracy`.
     Collective: every process takes a share of the rows, and all get the whole result.
 
     Args:
@@ -285,6 +289,7 @@ def validate(
         f"{prefix}_mean_length": score.mean_tokens,
         **{f"{prefix}_{label}": value for label, value in score.rewards.items()},
         **{f"{prefix}_{source}/accuracy": part["accuracy"] for source, part in score.by_source.items()},
+        **{f"{prefix}_tasks/{task}/accuracy": summarise(own, []).accuracy for task, own in by_task(records).items()},
     }
     if sums:
         metrics[f"{prefix}_reward"] = sum(sums) / len(sums)

@@ -7,6 +7,7 @@ tests/rlvr/training/test_trl_contract.py holds every name and signature that is 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -202,6 +203,14 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     def replace_metric(self, name: str, value: float) -> None:
         """Replace the value that was added last."""
         self._metrics[self.mode][name][-1] = value
+
+    def drop_nan_metric(self, name: str) -> None:
+        """Remove the value that was added last if it is NaN: the mean of a log line would be NaN."""
+        metrics = self._metrics[self.mode]
+        if name in metrics and metrics[name] and math.isnan(metrics[name][-1]):
+            metrics[name].pop()
+            if not metrics[name]:
+                del metrics[name]  # TRL would log an empty list as None
 
     def last_metric(self, name: str) -> float:
         return float(self._metrics[self.mode][name][-1])

@@ -229,6 +229,8 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     if recipe.task.name in stand_ins:
         words += ["--task.path", str(stand_ins[recipe.task.name])]
         words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.task.options]
+    for part in recipe.task.parts:
+        words += [f"--tasks.{part.label}.path", str(stand_ins[part.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
     if "folder" in recipe.task.options:
@@ -250,7 +252,7 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     scored = [1, 2] if updates == 1 else [1]
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
     evaluation = json.loads((run / "evaluation.json").read_text())
-    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4 * max(len(recipe.task.parts), 1)
     assert (run / "report.html").is_file() == has_report
     if (tmp_path / "model").exists() and recipe.settings["use_peft"]:
         assert adapted_modules(run / "adapter") == linear_modules(tmp_path / "model")

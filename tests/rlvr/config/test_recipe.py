@@ -31,6 +31,19 @@ evaluation: {split: test, rows: 10}
 """
 
 ROOT = Path(__file__).resolve().parents[3]
+MIXED = """\
+model_name_or_path: some/model
+tasks:
+  - {name: gsm8k, weight: 3, shots: 8}
+  - {name: jsonl, label: own, weight: 1, path: x.jsonl}
+rewards:
+  - name: math_correctness
+    applies_to: [gsm8k]
+  - name: code_execution
+    applies_to: [own]
+  - {name: answer_format, gate: math_correctness, applies_to: [gsm8k]}
+evaluation: {rows: 10, metric: {own: code_execution}}
+"""
 HEAD = "model_name_or_path: some/model\ntask: {name: gsm8k}\n"
 FORMAT = "rewards.answer_format"
 
@@ -127,8 +140,28 @@ def test_a_syntax_error_is_reported_with_its_line(write_yaml: Write, text: str, 
         (GOOD.replace("rows: 10", "rows: 0"), "out-of-range", "evaluation.rows", "no rows"),
         (GOOD.replace("rows: 10", "row: 10"), "unknown-key", "evaluation.row", "a typo inside evaluation"),
         (GOOD.replace("model_name_or_path: some/model\n", ""), "missing-key", "model_name_or_path", "no model"),
+        (GOOD.replace("weight: 0.5", "applies_to: [gsm8k]"), "conflicting-keys", f"{FORMAT}.applies_to", "one task"),
+        (GOOD.replace("rows: 10", "metric: {gsm8k: answer_format}"), "unknown-task", "evaluation.metric.gsm8k",
+         "a metric by task, for one task"),
+        (MIXED + "task: {name: gsm8k}\n", "conflicting-keys", "tasks", "both"),
+        (MIXED.replace("weight: 3, ", ""), "missing-key", "tasks", "a weight for one of two"),
+        (MIXED.replace("weight: 3", "weight: 0"), "out-of-range", "tasks.gsm8k.weight", "a task that is never drawn"),
+        (MIXED.replace("label: own", "label: gsm8k"), "duplicate-task", "tasks", "one label for two"),
+        (MIXED.replace("label: own", "label: a/b"), "wrong-type", "tasks.jsonl.label", "no part of a metric's name"),
+        (MIXED.replace("name: jsonl, ", ""), "wrong-type", "tasks.2", "an entry without a name"),
+        (MIXED.replace("rewards:", "rewards:\n  - {name: x, applies_to: [gsmk8]}"), "unknown-task",
+         "rewards.x.applies_to", "a typo"),
+        (MIXED.replace("[own]", "own"), "wrong-type", "rewards.code_execution.applies_to", "a word for a list"),
+        (MIXED.replace("    applies_to: [own]", "    applies_to: [own]\n    weight: 0"), "task-without-reward",
+         "rewards", "nothing to learn"),
+        (MIXED.replace("gate: math_correctness, ", "gate: code_execution, "), "conflicting-keys", f"{FORMAT}.gate",
+         "a gate that is never there"),
+        (MIXED.replace("own: code", "own: math").replace("math_execution", "math_correctness"), "conflicting-keys",
+         "evaluation.metric.own", "a metric that does not apply"),
+        (MIXED.replace("rows: 10", "reference: {score: 0.5, source: x}"), "conflicting-keys", "evaluation.reference",
+         "the score of one task"),
     ],
-)
+)  # fmt: skip
 def test_a_faulty_recipe_is_refused_with_the_key(write_yaml: Write, text: str, kind: str, key: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(text))
@@ -338,8 +371,17 @@ def test_rollouts_and_use_vllm_say_the_same(
         assert (settings["rollouts"], settings.get("use_vllm")) == engine, why
 
 
-def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path) -> None:
-    recipe = load_recipe(write_yaml(GOOD), ["--seed", "7", "--task.shots", "3"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD, ["--seed", "7", "--task.shots", "3"]),
+        (MIXED, ["--tasks.gsm8k.shots", "3", "--tasks.own.weight", "2"]),
+    ],
+)
+def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path, text: str, words: list[str]) -> None:
+    recipe = load_recipe(write_yaml(text), words)
+    first = recipe.task.parts[0] if recipe.task.parts else recipe.task
+    assert first.options["shots"] == 3 and [part.weight for part in recipe.task.parts] in ([], [3.0, 2.0])
     write_recipe(recipe, tmp_path / "resolved.yaml")
     again = load_recipe(tmp_path / "resolved.yaml")
     assert again.as_dict() == recipe.as_dict()

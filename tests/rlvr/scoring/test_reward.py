@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,22 @@ GATED = reward(None, name="b", weight=0.5, gate="a")
 def test_gates_and_masks(row: list[Any], settled: list[Any], sum_of_it: float | None, why: str) -> None:
     assert apply_gates_and_mask([row], [A, GATED]) == [settled], why
     assert total(settled, [A, GATED]) == sum_of_it, why
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "settled", "sum_of_it", "why"),
+    [
+        ("x", [1.0, 1.0, None], [1.0, 1.0, None], 1.5, "a reward that does not apply is neither 0 nor a failure"),
+        ("y", [1.0, None, 2.0], [1.0, None, 2.0], 3.0, "each task has its own"),
+        ("y", [None, None, 2.0], [None, None, None], None, "one that applies and can't say takes the row out"),
+    ],
+)
+def test_rewards_of_other_tasks_do_not_count(
+    task: str, row: list[Any], settled: list[Any], sum_of_it: float | None, why: str
+) -> None:
+    rewards = [A, replace(GATED, applies_to=("x",)), reward(None, name="c", applies_to=("y",))]
+    assert apply_gates_and_mask([row], rewards, [task]) == [settled], why
+    assert total(settled, rewards) == sum_of_it, why
 
 
 @given(st.lists(st.lists(st.none() | st.floats(-5, 5), min_size=2, max_size=2), max_size=20))

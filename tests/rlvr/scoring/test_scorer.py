@@ -191,6 +191,20 @@ def test_a_failure_is_named_and_stays_with_its_row(strict: Scorer, word: str, ki
     assert said(strict, ["fine"]).values == [[1.0]], "and the next batch has a worker"
 
 
+def test_a_reward_sees_only_rows_of_its_tasks(puppets: Path) -> None:
+    """Its rows of the batch keep their numbers, in values, failures and what it logs."""
+    spec = RewardSpec(f"{puppets}:logs", applies_to=("a", "b"))
+    logged: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {"task": ["c", "a", "c", "b"], "question": [None, "x", None, "y"]}
+    with Scorer(load_rewards([spec, RewardSpec(f"{puppets}:group_sizes")])) as scoring:
+        scored = said(scoring, ["raise", "one", "raise", "bad"], columns, log_extra=logged.__setitem__)
+        other = said(scoring, ["raise"], {"task": ["c"], "question": [None]})
+    assert scored.values == [[None, 4.0], [0.0, 4.0], [None, 4.0], [None, 4.0]]
+    assert [(failure.row, failure.kind) for failure in scored.failures] == [(3, "no number")]
+    assert logged["seen"] == [None, "ONE", None, "BAD"]
+    assert other.values == [[None, 1.0]] and not other.failures
+
+
 def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -> None:
     (fault,) = said(strict, ["raise"]).failures
     assert fault.row == 0 and f'File "{puppets}"' in fault.message and "ValueError: no good" in fault.message
