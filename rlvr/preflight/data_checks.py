@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlvr.config.reward_location import is_remote
@@ -99,11 +98,8 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
             faults = scorer.validate_rows(reward, columns)
         names = [f" ({name})" for name in rows["id"]] if "id" in rows.column_names else [""] * len(rows)
         found = [(f"  row {row}{names[row]}", str(fault), row) for row, fault in enumerate(faults) if fault]
-        for kind, what in (
-            ("refused-row", "can't be scored. Correct or remove"),
-            ("doubtful-row", "may be wrong. Check"),
-        ):
-            listed = [one for one in found if one[1].startswith(WARNING) == (kind == "doubtful-row")]
+        for is_doubtful, what in ((False, "can't be scored. Correct or remove"), (True, "may be wrong. Check")):
+            listed = [one for one in found if one[1].startswith(WARNING) == is_doubtful]
             if not listed:
                 continue
             lines = [
@@ -113,8 +109,11 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
             ]
             if len(listed) > SHOWN_ROWS:
                 lines.append(f"  and {len(listed) - SHOWN_ROWS} more")
-            problem = Problem("\n".join(lines), kind, row=listed[0][2])
-            yield replace(problem, level="warning") if kind == "doubtful-row" else problem
+            message, row = "\n".join(lines), listed[0][2]
+            if is_doubtful:
+                yield Problem(message, "doubtful-row", row=row, level="warning")
+            else:
+                yield Problem(message, "refused-row", row=row)
 
 
 def check_prompts(components: RunComponents) -> Iterator[Problem]:
