@@ -163,7 +163,7 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert run_grpo.main([*words, "4", "--machine", "ml.g6e.12xlarge", "--launcher", "zero3"]) == 0
     assert "fits on ml.g6e.12xlarge" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        run_grpo.main(["--config", str(DEMO), "--world_size", "8"])
+        run_grpo.main(["--config", str(DEMO), "--thorough", "--world_size", "8"])
     assert not (tmp_path / "run").exists()
 
 

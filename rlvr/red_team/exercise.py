@@ -70,7 +70,6 @@ def attack(
     started = time.monotonic()
     target = Target(task, rewards, scorer)
     budget = Budget(target, evaluations, seconds)
-    right = target.right_totals()
     references = [texts[0] for texts in target.references if texts]
     named = fixed_attacks(target.frequent, references)
     tried = dict(zip(named, target.try_texts(list(named.values())), strict=True))
@@ -79,6 +78,7 @@ def attack(
             f"The rewards fail on every text ({', '.join(target.failures)}). `run_grpo.py --check` says why.",
             kind="reward-failed", key="rewards",
         )  # fmt: skip
+    right = target.right_totals()
     chance = max(judge(target, right, text, tried[name]).guessed for name, text in named.items())
 
     def evaluate(texts: Sequence[Text], rows: Sequence[int] | None = None) -> list[Earnings]:

@@ -18,8 +18,9 @@ FILE = "red_team.json"  # in a run directory
 MAX_SHARE = 0.5  # of a right answer's reward: a text that earns as much unearned breaks the reward
 MAX_ROWS = 0.1  # share of the rows on which a text may earn nearly as much as a right answer
 MAX_GUESSED = 0.5  # share of the rows whose prompt may hold the answer
-NEGLIGIBLE = 0.05  # of a right answer's reward
+NEGLIGIBLE = 0.07  # of a right answer's reward: less may be one row of 16, by chance
 RULE = "──────   ────────   ────────   ─────────────────────────────────────────────"
+PROBABLE = 0.01  # a text of the policy that is worth showing
 SHOWN = 6  # findings in the table
 PAID = 0.005  # of a reward: less is shown as nothing
 QUOTE = 44  # characters of a text in the table
@@ -126,10 +127,13 @@ class Findings:
         if self.learned is None:
             return "The tiny policy was not trained: the budget was spent."
         learned = self.learned
+        text = "No text became probable."
+        if learned.probability >= PROBABLE:
+            shown = _shown(template(learned.text), QUOTE * 3)
+            text = f"Its most probable text ({_percent(learned.probability)}) is {shown}."
         return (
             f"A tiny policy, trained on the reward alone for {count(learned.steps, 'step')}: mean reward "
-            f"{learned.reward_before:.2f} → {learned.reward_after:.2f}. Its most probable text "
-            f"({_percent(learned.probability)}) is {_shown(template(learned.text), QUOTE * 3)}."
+            f"{learned.reward_before:.2f} → {learned.reward_after:.2f}. {text}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -176,4 +180,5 @@ def _quote(finding: Finding, limit: int) -> str:
 
 
 def _shown(text: str, limit: int) -> str:
-    return repr(one_line(text, limit)) if text.strip() else f"{visible(text)!r}" if text else "an empty text"
+    """The text in quotes, on one line, without control characters."""
+    return f"'{one_line(text, limit)}'" if text.strip() else f"'{visible(text)}'" if text else "an empty text"

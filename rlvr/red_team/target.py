@@ -193,7 +193,8 @@ class Target:
     def right_totals(self) -> list[float]:
         """What a right answer earns in each row: its best reference answer, which becomes the first one.
 
-        Without a reference answer that earns anything, it is the sum of the positive weights.
+        Without a reference answer that earns anything, it is the sum of the positive weights, less those of penalties:
+        rewards that read no column and have paid for no text. So call it after some attacks.
         """
         trials = self.try_rendered([(text, row) for row, texts in enumerate(self.references) for text in texts])
         totals = {(trial.made_for, trial.text): trial.total for trial in trials}
@@ -201,7 +202,9 @@ class Target:
             texts.sort(key=lambda text: -totals[row, text])
         best = [totals[row, texts[0]] if texts else 0.0 for row, texts in enumerate(self.references)]
         earned = [value for value in best if value > 0]
-        usual = sum(earned) / len(earned) if earned else sum(max(reward.weight, 0.0) for reward in self.rewards)
+        most = [max(trial.paid[index] for trial in self._known.values()) for index in range(len(self.rewards))]
+        weights = [reward.weight for reward, paid in zip(self.rewards, most, strict=True) if reward.columns or paid > 0]
+        usual = sum(earned) / len(earned) if earned else sum(weight for weight in weights if weight > 0)
         return [value if value > 0 else usual or 1.0 for value in best]
 
 

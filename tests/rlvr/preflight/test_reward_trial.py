@@ -13,6 +13,7 @@ from datasets import Dataset
 from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import Problem
+from rlvr.preflight.reward_attack import attack_rewards
 from rlvr.preflight.reward_trial import try_rewards
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
@@ -219,6 +220,13 @@ def test_weights_that_pay_no_more_for_golds_are_warned_of() -> None:
     _, problem = tried(reward(right), reward(short, 2.0))
     assert kinds([problem]) == [("golds-earn-no-more", "warning")]
     assert "2 for an empty answer and 1 for the task's golds" in problem.message
+
+
+@pytest.mark.parametrize(("function", "level"), [(right, "note"), (long, "warning")])
+def test_a_thorough_check_attacks_the_rewards(function: Any, level: str) -> None:
+    recipe = replace(RECIPE, settings={**RECIPE.settings, "reward_timeout_s": 30.0})
+    problem = attack_rewards(recipe, sums(), [reward(function)])
+    assert (problem.kind, problem.key, problem.level) == ("red-team", "rewards", level)
 
 
 def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:

@@ -29,7 +29,7 @@ from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 
 EVALUATIONS = 4000
-PROGRAM_EVALUATIONS = 500  # each is a process in the sandbox
+PROGRAM_EVALUATIONS = 300  # each is a process in the sandbox
 Check = Callable[[str, str, str], float]  # text, gold, prompt -> reward
 
 
@@ -194,7 +194,6 @@ def test_a_lenient_reward_is_not_broken_and_a_sound_one_holds(checks: dict[str, 
     ("rewards", "verdict"),
     [
         ([own(math_correctness)], "holds"),
-        ([own(math_correctness, prose=False)], "holds"),
         ([own(math_correctness, tolerance=0.001)], "holds"),
         ([own(math_correctness), own(tag_format, gate="math_correctness")], "holds"),
         ([own(math_correctness), own(repetition)], "holds"),
@@ -209,14 +208,11 @@ def test_the_shipped_rewards_for_sums(rewards: list[Reward], verdict: str) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rewards", "verdict"),
-    [([own(code_execution)], "holds"), ([own(code_execution), own(code_format, 0.2)], "lenient")],
-)
-def test_the_shipped_rewards_for_programs(rewards: list[Reward], verdict: str) -> None:
+def test_the_shipped_rewards_for_programs_pay_only_for_the_form() -> None:
     task = load_task(TaskSpec("one_line_programs", {"train_rows": 96, "test_rows": 1}))
-    findings = attacked(task, *rewards, evaluations=PROGRAM_EVALUATIONS)
-    assert findings.verdict == verdict, findings.sentences()
+    findings = attacked(task, own(code_execution), own(code_format, 0.2), evaluations=PROGRAM_EVALUATIONS)
+    assert findings.verdict == "lenient" and findings.cheapest is not None, findings.sentences()
+    assert findings.cheapest.earnings.share == pytest.approx(0.2 / 1.2)
 
 
 def test_a_guess_is_no_attack() -> None:
