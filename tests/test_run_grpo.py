@@ -162,8 +162,9 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert "takes 3200 prompts, but the training split has 1500" in said and said.endswith("\n1 error: see above.\n")
     assert run_grpo.main([*words, "4", "--machine", "ml.g6e.12xlarge", "--launcher", "zero3"]) == 0
     assert "fits on ml.g6e.12xlarge" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        run_grpo.main(["--config", str(DEMO), "--thorough", "--world_size", "8"])
+    for words in (["--world_size", "8"], ["--thorough"]):
+        with pytest.raises(SystemExit):
+            run_grpo.main(["--config", str(DEMO), *words])
     assert not (tmp_path / "run").exists()
 
 
