@@ -3,9 +3,9 @@
     python -m benchmarks.algorithms                # measure what results/algorithms.jsonl lacks; it can be stopped
     python -m benchmarks.algorithms --plot         # docs/images/algorithms.svg, and the tables of docs/algorithms.md
 
-Each run is run_grpo.py with a demo recipe, `setting` and the keys of a variant, in a process that is forked after the
-imports. It differs from the command in one point: no report is written. Seeds are the outermost loop, so that a
-measurement which is stopped has the same seeds for all variants.
+Each run is run_grpo.py with a demo recipe, `Run.settings` and the keys of a variant, in a process that is forked after
+the imports. It differs from the command in one point: no report is written. Seeds are the outermost loop, so that a
+measurement which was stopped has the same seeds for all variants.
 
 Each generated batch is used for four updates, as in the papers. After the first update the policy is no longer the one
 that generated: only then do clipping and importance sampling act.
@@ -29,6 +29,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
+
+from rlvr.formatting import count
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "results" / "algorithms.jsonl"
@@ -149,7 +151,6 @@ def measure(runs: Sequence[Run], folder: Path, jobs: int) -> None:
     waiting = [(run, digest) for run in runs if (digest := run.digest()) not in done]
     print(f"{len(runs) - len(waiting)} of {len(runs)} runs are measured already.", flush=True)
     running: dict[Any, tuple[Any, Run, str]] = {}
-    finished = 0
     while waiting or running:
         while waiting and len(running) < jobs:
             run, digest = waiting.pop(0)
@@ -159,7 +160,6 @@ def measure(runs: Sequence[Run], folder: Path, jobs: int) -> None:
         for sentinel in wait(list(running)):
             process, run, digest = running.pop(sentinel)
             process.join()
-            finished += 1
             if process.exitcode != 0:
                 raise SystemExit(f"{run.name} failed with exit code {process.exitcode}: see {folder / run.name}.log.")
             result = {**result_of(run, folder / run.name), "digest": digest}
@@ -220,11 +220,12 @@ def generated_completions(line: Mapping[str, float], batch: int) -> int:
 
 
 def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
-    """The mean over seeds, and half the width of its 95 % interval (Student's t)."""
+    """The mean over seeds, and half the width of its 95 % interval (Student's t); 0 for a single seed."""
     from scipy.stats import t
 
-    margin = t.ppf(0.975, len(values) - 1) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return fmean(values), float(margin)
+    if len(values) == 1:
+        return values[0], 0.0
+    return fmean(values), float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
 
 
 def completions_to(target: float, result: Mapping[str, Any]) -> float:
@@ -249,20 +250,35 @@ def by_variant(results: Sequence[Mapping[str, Any]], recipe: str) -> dict[str, l
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The measured table of docs/algorithms.md."""
-    lines = ["| recipe | algorithm | seeds | accuracy at the end | completions to 90 % |", "|---|---|---|---|---|"]
-    for recipe in BUDGETS:
-        for variant, group in by_variant(results, recipe).items():
-            mean, margin = mean_and_margin([100 * result["accuracy"][-1] for result in group])
-            needed = median(completions_to(TARGET, result) for result in group)
-            cost = f"{needed:.0f}" if needed != float("inf") else "not reached"
-            accuracy = f"{mean:.1f} ± {margin:.1f} %" if len(group) > 1 else f"{mean:.1f} %"
-            lines.append(f"| {recipe} | {variant} | {len(group)} | {accuracy} | {cost} |")
-    return "\n".join(lines)
+    columns = [(recipe, by_variant(results, recipe)) for recipe in BUDGETS]
+    head = ["algorithm", *(f"{recipe}: {what}" for recipe in BUDGETS for what in ("at the end", "completions to 90 %"))]
+    lines = [head, ["---"] * len(head)]
+    for variant in VARIANTS:
+        if any(variant in measured for _, measured in columns):
+            cells = [cell for _, measured in columns for cell in figures(measured.get(variant, []))]
+            lines.append([variant, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def figures(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The accuracy after the last update, and the completions to the target: the median, the least and the most."""
+    if not group:
+        return ["not measured", "–"]
+    mean, margin = mean_and_margin([100 * result["accuracy"][-1] for result in group])
+    needed = sorted(completions_to(TARGET, result) for result in group)
+    last = max(result["completions"][-1] for result in group)
+    middle, least, most = (
+        f"{value:.0f}" if value < float("inf") else f"> {last}" for value in (median(needed), needed[0], needed[-1])
+    )
+    accuracy = f"{mean:.1f} ± {margin:.1f} %" if len(group) > 1 else f"{mean:.1f} %"
+    if len(group) != SEEDS:
+        accuracy += f" ({count(len(group), 'seed')})"
+    return [accuracy, middle if least == most else f"{middle} ({least} … {most})"]
 
 
 def renew(page: str, results: Sequence[Mapping[str, Any]]) -> str:
     """The page with the measured table in place of its own."""
-    return re.sub(r"(?s)\| recipe \| algorithm \|.*?(?=\n\n)", lambda match: table(results), page)
+    return re.sub(r"(?s)\| algorithm \| demo-.*?(?=\n\n)", lambda match: table(results), page)
 
 
 def curve(group: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float], list[float], list[float]]:
