@@ -13,7 +13,7 @@ MINUS = str.maketrans("-", "−")
 PROMPT_LIMIT, COMPLETION_LIMIT = 1500, 3000
 
 _LOCAL_PATH = re.compile(r"(?:/|~|\.\.?/)[^\n]*[^/\n]$")
-SECRET_KEY = r"[\w.-]*(?:hub_token|password|secret|api_key)"
+SECRET_KEY = r"(?:[\w.-]*(?:(?:hub|hf|auth|access)_token|password|secret|api_key)|(?:[\w.-]*\.)?token)"
 
 
 def percent(share: float) -> str:
@@ -74,12 +74,12 @@ def byte_count(size: float) -> str:
 
 def is_secret_key(key: str) -> bool:
     """Whether a key of a recipe, such as an option of a reward, holds a secret."""
-    return re.fullmatch(SECRET_KEY, key) is not None
+    return re.fullmatch(SECRET_KEY, key, re.IGNORECASE) is not None
 
 
 def hide_secrets(yaml: str) -> str:
     """A recipe's text without the values of secret keys, and without user and password of URLs."""
-    return hide_url_users(re.sub(rf"(?m)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml))
+    return hide_url_users(re.sub(rf"(?mi)^([\s-]*{SECRET_KEY}\s*:).*$", r"\1 (not shown)", yaml))
 
 
 def hide_url_users(text: str) -> str:

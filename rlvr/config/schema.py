@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from rlvr.config.value_types import PLAIN_TYPES, type_mismatch, types_of
 from rlvr.errors import InputError
+from rlvr.formatting import is_secret_key
 
 # Package, file and class of every flat recipe key; later classes override earlier ones.
 _SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -295,6 +296,11 @@ class ValueFault(NamedTuple):
 def value_fault(key: str, value: Any) -> ValueFault | None:
     """Check the value of a flat key against its type, its choices and its range."""
     field = fields()[key]
+    options = value.items() if isinstance(value, dict) else ()
+    secret = next((name for name, item in options if isinstance(item, str) and is_secret_key(str(name))), None)
+    if secret is not None:
+        fix = "A recipe is copied to logs and jobs, and must hold no secret. Set HF_TOKEN or run `hf auth login`."
+        return ValueFault("removed-key", f"has the key {secret}. {fix}")
     if key in CHOICES and value is not None:
         if any(value is choice or (value == choice and isinstance(value, str)) for choice in CHOICES[key]):
             return None
@@ -317,7 +323,11 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
 def choice_fault(value: Any, choices: Sequence[str]) -> ValueFault:
     """A value that is none of the choices of its key."""
     close = [one for one in choices if one.startswith(str(value).lower())] or nearest(str(value), choices)
-    fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of {', '.join(choices)}."
+    fix = (
+        f"is none of its values. Did you mean {close[0]}?"
+        if close
+        else f"is no choice. Use one of: {', '.join(choices)}."
+    )
     return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
 
 

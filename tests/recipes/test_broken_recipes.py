@@ -119,6 +119,7 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
         (["--optim", "adamw"], "unknown-choice", "optim", "Did you mean adamw_torch?"),
         (["--rewards", "[]"], "wrong-type", "rewards", "names no reward"),
         (["--rewards", "{answer_format: {weight: 1}}"], "wrong-type", "rewards", "is a mapping"),
+        (["--model_init_kwargs", "{token: hf_x}"], "removed-key", "model_init_kwargs", "a secret"),
         (["--model_init_kwargs", "{foo: 1}"], "unknown-key", "model_init_kwargs", "refused with the weights"),
         (
             ["--model_init_kwargs", "{revision: x}"],

@@ -52,6 +52,8 @@ learning_rate: 0.001
 max_steps: 4
 max_completion_length: 44
 hub_token: hf_verysecret
+model_init_kwargs:
+  token: hf_verysecret
 task:
   name: arithmetic
   shots: 2
