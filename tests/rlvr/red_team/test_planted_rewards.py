@@ -212,7 +212,7 @@ def test_the_shipped_rewards_for_programs_pay_only_for_the_form() -> None:
     task = load_task(TaskSpec("one_line_programs", {"train_rows": 96, "test_rows": 1}))
     findings = attacked(task, own(code_execution), own(code_format, 0.2), evaluations=PROGRAM_EVALUATIONS)
     assert findings.verdict == "lenient" and findings.cheapest is not None, findings.sentences()
-    assert findings.cheapest.earnings.paid[1] == 0.2 and findings.cheapest.earnings.share < 0.25
+    assert findings.cheapest.earnings.paid[1] == pytest.approx(0.2) and findings.cheapest.earnings.share < 0.25
 
 
 def test_a_guess_is_no_attack() -> None:
