@@ -88,10 +88,14 @@ def validate_rows(
     gold_query: list[Any],
     folder: str = ".",
     time_s: float = 2.0,
+    changed_copies: bool = True,
     allow_weak_sandbox: bool = False,
     **kwargs: Any,
 ) -> list[str | None]:
-    """Return for each row why no query can be judged by it, or None. Called once before training."""
+    """Return for each row why no query can be judged by it, or None. Called once before training.
+
+    A row on which a constant earns the reward, because no changed copy changes the result, has a warning.
+    """
     _check_time(time_s)
     faults: list[str | None] = [None] * len(database)
     questions = {}
@@ -104,6 +108,7 @@ def validate_rows(
         [one.database for one in questions.values()],
         [one.gold for one in questions.values()],
         time_s=time_s,
+        changed_copies=changed_copies,
         allow_weak_sandbox=allow_weak_sandbox,
     )
     for row, fault in zip(questions, found, strict=True):

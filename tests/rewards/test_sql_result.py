@@ -12,6 +12,7 @@ import pytest
 
 from rewards.sql_result import explain, sql_result, validate_rows
 from rlvr.errors import InputError
+from rlvr.preflight.data_checks import WARNING
 from rlvr.verifiers.sql.judge import MAX_DATABASE
 from rlvr.verifiers.sql.queries import COPIES, HALVES, MOVED, open_copy
 
@@ -242,6 +243,13 @@ def test_a_row_that_cannot_judge_is_named_before_training(
     with pytest.raises(InputError) as error:
         sql_result(["", ""], ["SELECT 6", "no query"], **columns)
     assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", key, 1), why
+
+
+def test_a_row_on_which_a_constant_is_right_has_a_warning(folder: Path) -> None:
+    columns = {"database": ["shop.db"] * 2, "gold_query": [GOLD, "SELECT count(*) > 0 FROM towns"]}
+    faults = validate_rows(**columns, folder=str(folder))
+    assert faults[0] is None and str(faults[1]).startswith(WARNING)
+    assert validate_rows(**columns, folder=str(folder), changed_copies=False) == [None, None]
 
 
 def test_columns_and_options_are_checked(folder: Path) -> None:

@@ -93,8 +93,14 @@ def judge_queries(
     ]
 
 
-def find_faults(databases: Sequence[Path], golds: Sequence[str], **options: Any) -> list[str | None]:
-    """Return for each row why its reference query can't judge another one, or None. Options as for `judge_queries`."""
+def find_faults(
+    databases: Sequence[Path], golds: Sequence[str], *, changed_copies: bool = True, **options: Any
+) -> list[str | None]:
+    """Return for each row why its reference query can't judge another one, or None.
+
+    What begins with "warning: " is no error: every changed copy has the result of the database. Options as for
+    `judge_queries`.
+    """
     faults: list[str | None] = []
     readable = []
     for database in databases:
@@ -104,10 +110,15 @@ def find_faults(databases: Sequence[Path], golds: Sequence[str], **options: Any)
             readable.append(len(faults) - 1)
         except InputError as error:
             faults.append(str(error))
-    results = _run([(databases[row], golds[row], {ORIGINAL: MAX_ROWS + 1}) for row in readable], together=32, **options)
+    most = dict.fromkeys(COPIES if changed_copies else (ORIGINAL,), MAX_ROWS + 1)
+    results = _run([(databases[row], golds[row], most) for row in readable], together=32, **options)
     for row, result in zip(readable, results, strict=True):
         if problem := _problem(result[ORIGINAL]):
             faults[row] = f"the column gold_query {problem}. Correct it, or leave the row out."
+        elif changed_copies and len(_copies_that_tell(result)) == 1:
+            faults[row] = (
+                "warning: gold_query has one result on all copies of the database, which a constant has as well."
+            )
     return faults
 
 
