@@ -18,7 +18,8 @@ from tests.conftest import environment_of_a_user
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
 
-STEPS = ("--max_steps", "24")  # half of the recipe's: with a rate that falls to 0 in them they bring the whole gain
+# Two thirds of the recipe's: with a rate that falls to 0 in them they bring the whole gain, 98.8 % with seeds 0 and 1.
+STEPS = ("--max_steps", "30")
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not
     Some accuracy may come with the format, since an open code block counts as no program.
     """
     run = tmp_path / "run"
-    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", *STEPS]
+    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", "24"]
     words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
     assert run_grpo.main(words) == 0
     evaluation = evaluation_of(run)
