@@ -154,6 +154,10 @@ class Scorer:
                 kind=backend.service.lower().replace(" ", "-"), key=reward.name,
             ) from error  # fmt: skip
 
+    def declare_text(self, columns: Mapping[str, bool]) -> None:
+        """Say which columns hold text, for a mixture of tasks: its first batch may lack the rows that have a column."""
+        self._is_text.update(columns)
+
     def score(
         self,
         prompts: list[Any],

@@ -81,6 +81,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self._masked_generations = 0  # in a row
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
         self._scores = torch.empty(0)  # (completions of all ranks, rewards), NaN where masked, of the last generation
+        self._logged_columns: set[str] = set()
         self._task_of_row: list[str | None] = []  # of each row of `_scores`
         self._seconds = dict.fromkeys(("generation", "tools", "rewards"), 0.0)
         self._update_s = 0.0
@@ -93,6 +94,12 @@ class RecipeTrainer(EnvironmentTrainer):
 
     def _score(self, arguments: Mapping[str, Any]) -> Scored:
         """Score this rank's rows by all rewards, from the keyword arguments that TRL calls a reward function with."""
+        log_extra, logged = arguments["log_extra"], set()
+
+        def log(name: str, values: list[Any]) -> None:
+            logged.add(name)
+            log_extra(name, values)
+
         names = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
         columns = {name: value for name, value in arguments.items() if name not in names}
         scored = self._scorer.score(
@@ -106,13 +113,17 @@ class RecipeTrainer(EnvironmentTrainer):
                 "epoch": self.state.epoch,
             },
             step=self.state.global_step,
-            log_extra=arguments["log_extra"],
+            log_extra=log,
             log_metric=arguments["log_metric"],
         )
         for name, values in self.conversation_columns().items():
-            arguments["log_extra"](name, values)
+            log(name, values)
         if self._tasks:
-            arguments["log_extra"](TASK, arguments[TASK])
+            log(TASK, arguments[TASK])
+            # What a reward logs is absent where it applies to no row: TRL would repeat the values of an earlier batch.
+            for name in self._logged_columns - logged:
+                log(name, [None] * len(arguments["completions"]))
+            self._logged_columns |= logged
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
         return scored
@@ -396,6 +407,7 @@ class RecipeTrainer(EnvironmentTrainer):
             "scored_generations": self.scored_generations,
             "first_weights": self.first_weights,
             "rollout_difference": self._rollout_check.expected,
+            "logged_columns": sorted(self._logged_columns),
             "refill": self._dynamic_sampler.fresh.state() if self._dynamic_sampler is not None else None,
         }
         return {**super().state_between_steps(), "own": own}
@@ -406,7 +418,9 @@ class RecipeTrainer(EnvironmentTrainer):
         self._masked_generations = own["masked_in_a_row"]
         self.scored_generations = own["scored_generations"]
         self.first_weights = own["first_weights"]
-        self._rollout_check.expected = own.get("rollout_difference")  # checkpoints of earlier versions lack it
+        # Checkpoints of earlier versions lack these.
+        self._rollout_check.expected = own.get("rollout_difference")
+        self._logged_columns = set(own.get("logged_columns", ()))
         if self._dynamic_sampler is not None and own["refill"] is not None:
             self._dynamic_sampler.fresh.load(own["refill"])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from datasets import Value
 from torch.distributed.tensor import DTensor
 from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
@@ -120,6 +121,8 @@ def build_trainer(
             max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
         )
+    if task.parts:
+        scorer.declare_text({name: feature == Value("string") for name, feature in rows.features.items()})
     own_vllm = config.use_vllm and (config.vllm_mode == "colocate" or sends_adapter(recipe.settings))
     config.use_vllm = config.use_vllm and not own_vllm  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(

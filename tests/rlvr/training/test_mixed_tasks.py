@@ -21,14 +21,15 @@ REWARDS = '''
 import os, pathlib, signal
 from rlvr import check_answer
 
-def difference(completions, *, gold_difference, trainer_state, folder="", **kwargs):
+def difference(completions, *, gold_difference, digits, trainer_state, log_extra, folder="", **kwargs):
     """1 for a right difference; raises for a row of the other task, and ends the run once if a file says so."""
     end = pathlib.Path(folder) / "end"
     if trainer_state.max_steps == 4 and end.is_file():
         end.unlink()
         os.kill(os.getpid(), signal.SIGTERM)
     verdicts = [check_answer(text, gold) for text, gold in zip(completions, gold_difference, strict=True)]
-    assert None not in gold_difference
+    assert None not in gold_difference and all(len(value) == 2 for value in digits)
+    log_extra("seen", [f"{gold} at step {trainer_state.global_step}" for gold in gold_difference])
     return [float(bool(verdict.correct)) for verdict in verdicts]
 '''
 
@@ -43,7 +44,8 @@ def run(folder: Path) -> FinishedRun:
     ):
         data = load_task(TaskSpec("arithmetic", {"operations": operation, "train_rows": 24, "test_rows": 6}))
         for split in ("train", "test"):
-            lines = [{"prompt": row["prompt"], gold: row["final_answer"], "difficulty": hard}
+            lines = [{"prompt": row["prompt"], gold: row["final_answer"], "difficulty": hard,
+                      **({"digits": [1, 2]} if label == "minus" else {})}
                      for row in data.split(split)]  # fmt: skip
             path = folder / label / f"{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
@@ -92,6 +94,8 @@ def test_metrics_are_of_the_rows_that_a_reward_applies_to(whole: FinishedRun) ->
             totals = [row[reward] + 0.2 * row["answer_format"] for row in own[label]]
             assert line.get(f"tasks/{label}/reward") == (pytest.approx(sum(totals) / len(totals)) if totals else None)
         assert line["rewards/unscored_fraction"] == 0 and line["reward"] > 0
+        seen = {f"{row['gold_difference']} at step {line['step'] - 1}" for row in own["minus"]}
+        assert {row.get("seen") for row in rows} - {None} == seen, "and not what an earlier step logged"
 
 
 def test_each_task_is_measured_on_its_own(whole: FinishedRun) -> None:
