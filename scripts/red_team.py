@@ -19,15 +19,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config.recipe import Recipe, load_recipe, require_one_task
+from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     from rlvr.red_team.findings import Findings
+
+
+VERDICTS = ("holds", "lenient", "broken")  # from good to bad
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -54,10 +57,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
-        require_one_task(recipe, "red_team.py")
-        findings = attack_recipe(recipe, options)
-        show(recipe, findings)
-        write(findings, options.json, options.run_dir)
+        parts = attack(recipe, options)
+        for label, findings in parts.items():
+            show(f"{recipe.path}{f', {label}' if label else ''}", findings)
+        worst = max(parts.values(), key=lambda findings: VERDICTS.index(findings.verdict))
+        content = {**worst.as_dict(), "verdicts": {label: one.verdict for label, one in parts.items() if label}}
+        write(content, options.json, options.run_dir)
     except InputError as error:
         from rlvr.rescoring.completions import visible  # messages quote completions
 
@@ -66,24 +71,23 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
         return 130
-    return 1 if findings.verdict == "broken" else 0
+    return 1 if worst.verdict == "broken" else 0
 
 
-def attack_recipe(recipe: Recipe, options: argparse.Namespace) -> Findings:
-    """Load the task and the rewards, and attack them."""
+def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
+    """Load the task and the rewards, and attack them; mixed tasks one by one, by their labels."""
     with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
-        from rlvr.red_team.exercise import attack, scorer_for
+        from rlvr.red_team.exercise import attack_recipe
         from rlvr.scoring.registry import load_rewards, load_task
 
         rewards = load_rewards(recipe.rewards)
         task = load_task(recipe.task)
         completions = [] if options.run_dir is None else completions_of(options.run_dir)
     console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
-    with scorer_for(recipe, rewards) as scorer:
-        return attack(
-            task, rewards, scorer, seconds=60 * options.minutes, evaluations=options.evaluations,
-            completions=completions, seed=options.seed,
-        )  # fmt: skip
+    return attack_recipe(
+        recipe, task, rewards, seconds=60 * options.minutes, evaluations=options.evaluations, completions=completions,
+        seed=options.seed,
+    )  # fmt: skip
 
 
 def completions_of(run_dir: Path) -> list[str]:
@@ -95,9 +99,9 @@ def completions_of(run_dir: Path) -> list[str]:
     return list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(rows)))
 
 
-def show(recipe: Recipe, findings: Findings) -> None:
+def show(name: str, findings: Findings) -> None:
     console.info(
-        console.bold(f"{recipe.path}: {findings.texts:,} texts scored, {findings.rows} training rows, ")
+        console.bold(f"{name}: {findings.texts:,} texts scored, {findings.rows} training rows, ")
         + console.bold(f"{console.duration(findings.seconds)}")
     )
     console.info(f"  a right answer earns {findings.right:.3g}\n")
@@ -106,17 +110,17 @@ def show(recipe: Recipe, findings: Findings) -> None:
     for line in findings.sentences():
         console.info(f"  {line}")
     colour = console.red if findings.verdict == "broken" else console.bold
-    console.info(f"\n  {colour(f'Verdict: {findings.verdict}')}")
+    console.info(f"\n  {colour(f'Verdict: {findings.verdict}')}\n")
 
 
-def write(findings: Findings, path: Path | None, run_dir: Path | None) -> None:
+def write(content: dict[str, Any], path: Path | None, run_dir: Path | None) -> None:
     """Write the JSON, and the report of the run."""
     from rlvr.artifacts.directory import write_json
     from rlvr.red_team.findings import FILE
 
     for file in filter(None, (path, run_dir and run_dir / FILE)):
         try:
-            write_json(file, findings.as_dict())
+            write_json(file, content)
         except OSError as error:
             raise InputError(
                 f"{file} can't be written: {error.strerror}. Name another file.", kind="unwritable", path=file

@@ -28,6 +28,32 @@ MAX_ALIKE = 2  # findings that are paid alike
 MAX_COMPLETIONS = 40  # of a run that the search starts from
 
 
+def attack_recipe(
+    recipe: Recipe,
+    task: Task,
+    rewards: Sequence[Reward],
+    *,
+    seconds: float = 120.0,
+    evaluations: float = float("inf"),
+    completions: Sequence[str] = (),
+    seed: int = 0,
+) -> dict[str, Findings]:
+    """Attack the rewards of a recipe; those of mixed tasks task by task, by label, each with its part of the budget.
+
+    Args: as `attack`.
+    """
+    parts = task.parts or {"": task}
+    found = {}
+    for label, part in parts.items():
+        applying = [reward for reward in rewards if reward.applies(label)]
+        with scorer_for(recipe, applying) as scorer:
+            found[label] = attack(
+                part, applying, scorer, seconds=seconds / len(parts), evaluations=evaluations / len(parts),
+                completions=completions, seed=seed,
+            )  # fmt: skip
+    return found
+
+
 def scorer_for(recipe: Recipe, rewards: Sequence[Reward]) -> Scorer:
     """A scorer whose batches end soon: texts that make a reward slow are to be expected here.
 

@@ -34,9 +34,18 @@ def test_a_broken_reward_is_exit_code_1_and_in_the_report_of_the_run(tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_rewards_of_a_demo_are_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config", DEMO, *FEW_ROWS, "--evaluations", "3000"]) == 0
-    assert "Verdict: lenient" in capsys.readouterr().out
+def test_rewards_that_hold_on_each_of_mixed_tasks_are_exit_code_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "mixed.yaml"
+    recipe.write_text(
+        "model_name_or_path: m\n"
+        "tasks: [{name: arithmetic, train_rows: 96, weight: 1}, {name: countdown, train_rows: 96, weight: 1}]\n"
+        "rewards: [{name: math_correctness, applies_to: [arithmetic]}, {name: countdown, applies_to: [countdown]}]\n"
+    )
+    assert main(["--config", str(recipe), "--evaluations", "4000", "--json", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["verdicts"] == {"arithmetic": "holds", "countdown": "holds"}
+    assert capsys.readouterr().out.count("Verdict: holds") == 2
 
 
 @pytest.mark.parametrize(

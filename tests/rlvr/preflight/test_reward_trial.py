@@ -225,7 +225,7 @@ def test_weights_that_pay_no_more_for_golds_are_warned_of() -> None:
 @pytest.mark.parametrize(("function", "level"), [(right, "note"), (long, "warning")])
 def test_a_thorough_check_attacks_the_rewards(function: Any, level: str) -> None:
     recipe = replace(RECIPE, settings={**RECIPE.settings, "reward_timeout_s": 30.0})
-    problem = attack_rewards(recipe, sums(), [reward(function)])
+    [problem] = attack_rewards(recipe, sums(), [reward(function)])
     assert (problem.kind, problem.key, problem.level) == ("red-team", "rewards", level)
 
 
