@@ -54,7 +54,7 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
 
     on = f"On {count(max(base['rows'], trained['rows']), 'held-out problem')} the accuracy"
     gain = mapping(evaluation.get("difference"))
-    if mean:
+    if all(is_number(mapping(mean.get(name)).get("accuracy")) for name in MODELS):
         on = on.replace(" the accuracy", f" of {len(tasks)} tasks the mean of their accuracies")
         base, trained, gain = (mapping(mean.get(part)) for part in (*MODELS, "difference"))
         details = (*(f"{label}: {_change_in_words(part)}." for label, part in tasks.items()), *details)

@@ -21,7 +21,16 @@ from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.results import results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import compare, compare_samples, pass_rates, reference_warning, summarise
 from rlvr.evaluation.shot_sweep import sweep_table, write_sweep
-from rlvr.evaluation.statistics import bootstrap, mcnemar, paired_difference, pass_at_k, powers_of_two, wilson
+from rlvr.evaluation.statistics import (
+    Interval,
+    average,
+    bootstrap,
+    mcnemar,
+    paired_difference,
+    pass_at_k,
+    powers_of_two,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,25 @@ def test_a_paired_difference_is_antisymmetric_and_within_its_interval(pairs: lis
     assert forward.points == -reverse.points and forward.gained == reverse.lost
     assert forward.interval.low == pytest.approx(-reverse.interval.high)
     assert -1 <= forward.interval.low <= forward.interval.high <= 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5), st.floats(0, 0.5)), min_size=1, max_size=5))
+def test_an_average_of_tasks_is_narrower_than_their_intervals_and_equals_a_single_one(
+    parts: list[tuple[float, float, float]],
+) -> None:
+    estimates = [(value, Interval(value - below, value + above)) for value, below, above in parts]
+    mean, interval = average(estimates)
+    assert mean == pytest.approx(sum(value for value, _, _ in parts) / len(parts))
+    assert mean - interval.low <= max(below for _, below, _ in parts) + 1e-12
+    assert interval.high - mean <= max(above for _, _, above in parts) + 1e-12
+    again, single = average(estimates[:1])
+    assert again == estimates[0][0] and single.low == pytest.approx(estimates[0][1].low)
+
+
+def test_an_average_has_the_variance_of_independent_estimates() -> None:
+    """Two intervals of ±10: their mean has 10 / sqrt(2)."""
+    _, interval = average([(0.5, Interval(0.4, 0.6)), (0.3, Interval(0.2, 0.4))])
+    assert interval.high - interval.low == pytest.approx(0.2 / 2**0.5)
 
 
 def test_a_difference_of_rows_that_did_not_change_is_no_difference() -> None:

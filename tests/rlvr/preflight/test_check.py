@@ -10,7 +10,10 @@ import pytest
 import torch
 from datasets import Dataset
 
+from rlvr.config.recipe import TaskSpec
 from rlvr.config.sagemaker import SageMakerSettings
+from rlvr.data.mixture import mix
+from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight import compatibility
 from rlvr.preflight.check import CHECKS, Check, Findings, check_components
@@ -199,6 +202,37 @@ def test_keys_without_an_effect_are_named(settings: dict[str, Any], key: str | N
 )
 def test_data_that_cannot_work_is_refused(kwargs: dict[str, Any], kind: str, key: str, why: str) -> None:
     assert found(make_components(**kwargs)) == [(kind, key)], why
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "rows_of_other", "expected", "why"),
+    [
+        ({}, ("final_answer",), 100, [], "the other task needs no column of a reward that does not apply"),
+        ({}, ("final_answer", "tests"), 100, ["tests"], "a task lacks a column of its own reward"),
+        ({"dynamic_sampling": 2}, (), 100, ["dynamic_sampling"], "no one reward says what is right"),
+        ({"curriculum": "easy_first"}, (), 100, ["curriculum"], "no order of the difficulties"),
+        ({}, (), 0, ["evaluation.split"], "nothing to evaluate one of the tasks on"),
+    ],
+)
+def test_each_task_of_a_mixture_is_checked_with_its_rewards(
+    settings: dict[str, Any], columns: tuple[str, ...], rows_of_other: int, expected: list[str], why: str
+) -> None:
+    whole = make_components(settings, columns=columns)
+    assert whole.task is not None and whole.rewards is not None
+    other_rows = Dataset.from_dict({"prompt": [f"Say {row}!" for row in range(64 + rows_of_other)]})
+    train, test = other_rows.select(range(64)), other_rows.select(list(range(64, 64 + rows_of_other)))
+    task = mix({"one": whole.task, "other": Task(train, train.select([]), test, whole.task.stop_strings)})
+    spec = TaskSpec("one + other", parts=(TaskSpec("t", label="one"), TaskSpec("t", label="other")))
+    first = replace(whole.rewards[0], applies_to=("one",))
+    second = replace(whole.rewards[0], name="second", columns=(), applies_to=("other",))
+    components = replace(
+        whole,
+        recipe=replace(whole.recipe, task=spec),
+        task=task,
+        rewards=[first, second],
+        metric={"one": first, "other": second},
+    )
+    assert [key for _, key in found(components)] == expected, why
 
 
 def test_an_empty_prompt_is_refused_with_its_row() -> None:

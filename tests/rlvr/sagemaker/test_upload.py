@@ -115,6 +115,16 @@ def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folde
     }
 
 
+def test_the_data_of_each_task_of_a_mixture_is_uploaded(tmp_path: Path, working_folder: Path) -> None:
+    tasks = "[{name: jsonl, label: one, path: rows.jsonl}, {name: jsonl, label: other, path: rows.jsonl}]"
+    files = packed(tmp_path, ["--task", "null", "--tasks", tasks])
+    names = [file.name for file in in_channel(files, "data")]
+    assert len(set(names)) == 2 and not files.problems
+    job = load_recipe(files.code / "recipe.yaml")
+    assert [part.options["path"] for part in job.task.parts] == [f"{INPUT}/data/{name}" for name in names]
+    assert job.task.labels == ("one", "other")
+
+
 def test_a_dataset_of_the_hub_is_not_uploaded(tmp_path: Path) -> None:
     files = packed(tmp_path, ["--task", "{name: jsonl, path: openai/gsm8k}"])
     assert files.recipe.task.options["path"] == "openai/gsm8k" and not files.problems
