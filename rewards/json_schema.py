@@ -168,6 +168,8 @@ def _row_fault(schema: Any, gold: Any, match_reference: bool) -> str | None:
 def _of_rows(value: Any, count: int, name: str) -> list[Any]:
     """Return the column `value`, or an option as a column."""
     if not isinstance(value, list):
+        if name == "schema" and (fault := _row_fault(value, None, False)):
+            raise InputError(f"Reward json_schema: {fault}", kind="invalid-value", key="schema")
         return [value] * count
     if len(value) != count:
         message = f"Reward json_schema: the column {name} has {len(value)} entries for {count} rows. Pass one each."

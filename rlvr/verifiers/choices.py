@@ -32,9 +32,9 @@ _OPENING = re.compile(rf"(?:{_OPEN}|\\text\w{{0,2}}\{{|\\math\w\w\{{|\\\()*+")
 _KIND = re.compile(r"(?:the[ ])?(?:option|choice|letter|answer)[ ]{1,3}(?=[(*\[]{0,4}[A-Za-z]\b)", re.IGNORECASE)
 _LABEL = re.compile(rf"([A-Za-z])((?:{_CLOSE}|\\\))*+)(?![\w+#&/]|[-'’]\w)")
 _LEAD = re.compile(
-    r"\b(?:(?:answer|choice|option)(?:[ ](?:choice|option|letter))?(?:[ ]to[ ][^.:\n]{1,60}?)?[*_`]{0,4}[ ]{0,3}"
+    r"\b(?:(?:ans(?:wer)?|choice|option)(?:[ ](?:choice|option|letter))?(?:[ ]to[ ][^.:\n]{1,60}?)?[*_`]{0,4}[ ]{0,3}"
     r"(?:is\b|would[ ]be\b|must[ ]be\b|should[ ]be\b|[:=])|I(?:'ll|[ ]will|[ ]would)?[ ](?:choose|pick|select)\b)"
-    r"[*_`: \t]{0,8}\n{0,2}",
+    r"[*_`: \t]{0,8}\n{0,2}(?:(?:therefore|thus|then|clearly|indeed|simply)[, ]{1,2})?",
     re.IGNORECASE,
 )
 # Before a lead: "I don't think the answer is", "if the answer is"
@@ -49,6 +49,7 @@ _COVERED = re.compile(
 _BOX = re.compile(r"\\f?boxed\s{0,4}\{((?:[^{}]|\{[^{}]*\}){0,2000})\}")
 _TAG = re.compile(r"<answer>([^<>]{0,2000})</answer>", re.IGNORECASE)
 _ANY_BOX_OR_TAG = re.compile(r"\\f?boxed\b|<answer>", re.IGNORECASE)
+_CONNECTIVE = re.compile(r"[ ]{0,8}(?:(?:so|thus|hence|therefore|finally),?[ ])?(?:it(?:'s|[ ]is)[ ])?", re.IGNORECASE)
 _NAMED = re.compile(r"(?<![\w'’&\\-])(?:([A-Z])(?![\w'’&]|-\w)|(?<=\()([a-z])(?=\)))")
 _SENTENCE_WORD = re.compile(
     r"[ ](?!(?:is|and|or|was|seems|would|could|might|may|fits|too)\b)[a-z]"
@@ -199,7 +200,8 @@ def _lines(turn: str, choices: tuple[str, ...], start: int) -> Iterator[_Stateme
     while start < len(turn):
         end = _line_end(turn, start)
         if end - start < MAX_LINE and turn[start:end].strip():
-            stated = _read(turn, start, choices)
+            connective = _CONNECTIVE.match(turn, start)
+            stated = _read(turn, connective.end() if connective else start, choices)
             rest = turn[stated.end : end] if stated else ""
             if stated and "?" not in rest and (_is_no_more(rest, choices) or _VERDICT.match(rest.strip())):
                 yield stated

@@ -123,8 +123,16 @@ def test_a_schema_that_loops_on_a_value_scores_no_row() -> None:
     assert json_schema([""] * 2, ['{"a": 1}', '{"b": 1}'], schema=schema) == [None, 1.0]
 
 
-@pytest.mark.parametrize(("column", "key"), [({"schema": ["{}"]}, "schema"), ({"form": "xml", "schema": {}}, "form")])
-def test_a_short_column_and_an_unknown_form_are_named(column: dict[str, Any], key: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "kind", "key"),
+    [
+        ({"schema": ["{}"]}, "length-mismatch", "schema"),
+        ({"schema": {"type": 7}}, "invalid-value", "schema"),
+        ({}, "invalid-value", "schema"),
+        ({"schema": {}, "form": "xml"}, "invalid-value", "form"),
+    ],
+)
+def test_a_short_column_and_a_wrong_option_are_named(arguments: dict[str, Any], kind: str, key: str) -> None:
     with pytest.raises(InputError) as error:
-        json_schema(["", ""], ["", ""], **column)
-    assert error.value.key == key
+        json_schema(["", ""], ["", ""], **arguments)
+    assert (error.value.kind, error.value.key) == (kind, key)

@@ -22,6 +22,7 @@ RIGHT = [
     "Answer: Ｃ",
     "Rome is in Italy, London in the UK.\n\nC", "A is wrong since it is in Italy. B is in the UK.\nAnswer: C",
     "A. Rome\nB. London\nC. Paris\n\nAnswer: C", "If the answer is B, the city is London. But no.\nAnswer: C",
+    "So C.", "A is wrong.\nThus, option C is correct.", "It's C", "Ans: C", "The answer is therefore C.",
     "I don't think the answer is B. The answer is C.", "The answer is not B. The answer is C.",
 ]  # fmt: skip
 RIGHT_WITH_TEXTS = ["Paris", "paris.", "**Paris**", "The answer is Paris.", "<answer>Paris</answer>"]
@@ -38,7 +39,8 @@ WRONG = [
     ("<answer>C</answer><answer>A</answer>", "two"), ("<answer><answer>C</answer></answer>", "nested"),
     ("\\boxed{\\boxed{C}}", "nested"), ("<answer>C", "not closed"), ("\\boxed{}", "empty"), ("Cat", "in a word"),
     ("The answer is Cat", "in a word"), ("Answer: C-section", "in a word"), ("C++", "in a word"), ("CO2", "in a word"),
-    ("Answer: not C", "denied"), ("C is wrong", "denied"), ("The answer is C? No.", "a question"),
+    ("So not C", "denied"), ("It is C or D", "hedged"), ("Answer: not C", "denied"),
+    ("C is wrong", "denied"), ("The answer is C? No.", "a question"),
     ("The answer is C. Wait, it is B.", "retracted"), ("C. Rome", "the text of another"), ("Answer: C Rome", ""),
     ("The answer is Rome and Paris.", "another, which contains the text"), ("", "nothing"),
 ]  # fmt: skip
