@@ -209,7 +209,11 @@ def _evaluation_set(against: str) -> tuple[str, list[dict[str, Any]]]:
             kind="invalid-value",
             key="against",
         )
-    rows = list(load_task(TaskSpec(name, options)).test)
+    try:
+        rows = list(load_task(TaskSpec(name, options)).test)
+    except InputError as error:
+        advice = "" if "path" in options else f" Options go into --against '{{name: {name}, path: …}}'."
+        raise InputError(f"--against {against}: {error}{advice}", kind=error.kind, key="against") from error
     if not rows:
         raise InputError(
             f"--against {against}: this task has no test rows. Choose another.", kind="empty-data", key="against"

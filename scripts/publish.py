@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         address = publish(publication, options.repo, private=options.private or None)
     except InputError as error:
         console.error(str(error))
-        return code
+        return 2 if error.kind in ("hub-offline", "hub-token-missing") else code
     console.info(f"Published: {address}")
     return 0
 

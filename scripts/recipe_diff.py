@@ -76,8 +76,10 @@ def differences(one: Recipe, other: Recipe) -> list[Difference]:
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
     """What holds for keys that a recipe does not have, by dotted key."""
-    task = _plugin("task", "tasks", recipe.task.name)
-    plugins: dict[str, Any] = {"task": {"name": recipe.task.name, **_options(task)}, "rewards": []}
+    task = recipe.task
+    tasks = [{"name": each.name, **_options(_plugin("task", "tasks", each.name))} for each in task.parts or (task,)]
+    plugins: dict[str, Any] = {"tasks": tasks} if task.parts else {"task": tasks[0]}
+    plugins["rewards"] = []
     for spec in recipe.rewards:
         reward = _plugin("reward", "rewards", spec.name)
         where = "trainer" if reward is not None and runs_in_trainer(reward) else "local"

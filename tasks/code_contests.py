@@ -27,6 +27,7 @@ from rlvr.data.io import (
     check_fraction,
     check_integer,
     check_limits,
+    check_test_path,
     find_splits,
     hold_out,
     limit_rows,
@@ -149,6 +150,7 @@ def code_contests(
     `difficulty` (the rating, as text), `source` ("code_contests") and `id` ("177_A2").
     """
     name = "code_contests"
+    check_test_path(name, path, test_path)
     check_fraction(name, "validation_fraction", validation_fraction)
     check_fraction(name, "test_fraction", test_fraction)
     check_integer(name, "seed", seed, 0)

@@ -33,6 +33,7 @@ from rlvr.data.io import (
     check_fraction,
     check_integer,
     check_limits,
+    check_test_path,
     drop_long_prompts,
     hold_out,
     may_be_hub_id,
@@ -102,6 +103,7 @@ def jsonl(
             kind="missing-key",
             key="path",
         )
+    check_test_path("jsonl", path, test_path)
     check_fraction("jsonl", "validation_fraction", validation_fraction)
     check_fraction("jsonl", "test_fraction", test_fraction)
     check_integer("jsonl", "seed", seed, 0)

@@ -28,6 +28,7 @@ from rlvr.data.io import (
     row_error,
     to_datasets,
 )
+from rlvr.formatting import count
 
 HUB_DATASET = "google-research-datasets/mbpp"
 SPLITS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
@@ -52,8 +53,8 @@ def mbpp(
     """Load MBPP from the hub (google-research-datasets/mbpp) or files, as chat prompts for Python functions.
 
     Args:
-        path: mbpp.jsonl, sanitized-mbpp.json, a parquet file, or a folder of these; task_id decides the split. None
-            downloads the dataset or uses the cached copy.
+        path: mbpp.jsonl, sanitized-mbpp.json, a parquet file, or a folder of these with subfolders; task_id decides the
+            split. None downloads the dataset or uses the cached copy.
         version: "full" or "sanitized", on the hub.
         shown: number of asserts in the prompt, 0 or more. With 0, the prompt names the function.
         tests: "all" also scores by the shown asserts, as is usual; "hidden" only by the others.
@@ -81,8 +82,8 @@ def mbpp(
     few_shot = 0
     invalid: dict[str, list[str]] = {}
     raw = _read(path, version)
-    for index, row in enumerate(raw):
-        where = f"MBPP, row {index} of {path or HUB_DATASET}"
+    for file, index, row in raw:
+        where = f"MBPP, row {index} of {file}"
         number = _task_id(row, index, where)
         if number in by_id:
             raise row_error(where, "task_id", index, f"{number} occurs twice; path may have both versions")
@@ -105,10 +106,11 @@ def mbpp(
             kind="empty-data",
             key="path",
         )
+    most = f"up to {shown}" if shown > 1 else shown
     notes = [
         f"Read {len(raw):,} tasks from {path or HUB_DATASET}; {', '.join(f'{len(splits[s]):,} {s}' for s in SPLITS)}, "
         "split by task_id as in the paper.",
-        f"Prompts show {shown} of a task's asserts; {'all' if tests == 'all' else 'the others'} score a program.",
+        f"Prompts show {most} of a task's asserts; {'all' if tests == 'all' else 'the others'} score a program.",
     ]
     if few_shot:
         notes.append(f"Left out the {few_shot} few-shot examples of the paper.")
@@ -116,7 +118,7 @@ def mbpp(
         notes.append(f"Dropped {duplicates} training tasks that are also in a held-out split.")
     notes += _drop_notes(invalid)
     notes += apply_limits(splits, seed, "tasks", train=limit_train, validation=limit_validation, test=limit_test)
-    programs = {f"mbpp-{row['task_id']}": row.get("code") for row in raw}
+    programs = {f"mbpp-{row['task_id']}": row.get("code") for _, _, row in raw}
     if faulty:
         for split, rows in splits.items():
             splits[split] = add_faulty_programs(rows, programs, seed)
@@ -135,25 +137,25 @@ def mbpp(
 
 
 def _drop_notes(invalid: dict[str, list[str]]) -> list[str]:
-    return [
-        f"Dropped {len(numbers)} tasks with {why} ({', '.join(numbers[:5])}{', …' if len(numbers) > 5 else ''})."
-        for why, numbers in invalid.items()
-    ]
+    examples = {why: f"{', '.join(numbers[:5])}{', …' if len(numbers) > 5 else ''}" for why, numbers in invalid.items()}
+    return [f"Dropped {count(len(invalid[why]), 'task')} with {why} ({those})." for why, those in examples.items()]
 
 
-def _read(path: str | None, version: str) -> list[Row]:
+def _read(path: str | None, version: str) -> list[tuple[str, int, Row]]:
+    """Return the rows, each with its file and its number there."""
     if path is None:
         how_else = "Without a network: set path: mbpp.jsonl (or sanitized-mbpp.json) under task."
-        return [row for split in download_rows(HUB_DATASET, version, how_else).values() for row in split]
+        splits = download_rows(HUB_DATASET, version, how_else)
+        return [
+            (f"{HUB_DATASET}, {split}", number, row) for split in splits for number, row in enumerate(splits[split])
+        ]
     place = Path(path)
-    if not place.is_dir():
-        return read_rows(place)
-    files = [file for file in sorted(place.rglob("*")) if file.suffix in READABLE]
+    files = [place] if not place.is_dir() else [file for file in sorted(place.rglob("*")) if file.suffix in READABLE]
     if not files:
         raise InputError(
             f"Task mbpp, option path: {place} has no data file. Add mbpp.jsonl.", kind="file-not-found", key="path"
         )
-    return [row for file in files for row in read_rows(file)]
+    return [(str(file), *one) for file in files for one in enumerate(read_rows(file))]
 
 
 def _task_id(row: Row, index: int, where: str) -> int:

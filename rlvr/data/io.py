@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -280,6 +281,13 @@ def missing(value: Any) -> str:
 def option_error(task: str, option: str, problem: str) -> InputError:
     """Return the error for an option of a task."""
     return InputError(f"Task {task}, option {option}: {problem}", kind="invalid-value", key=option)
+
+
+def check_test_path(task: str, path: str | None, test_path: str | None) -> None:
+    """Check that the held-out rows are in another file than the training rows."""
+    places = [Path(each) for each in (path, test_path) if each is not None and os.path.exists(each)]
+    if len(places) == 2 and places[0].samefile(places[1]):
+        raise option_error(task, "test_path", "it is the same file as path. Name the held-out rows, or remove it.")
 
 
 def check_limits(task: str, **limits: int | None) -> None:

@@ -48,6 +48,8 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
 
     def reward(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
         value = _result_of(objects[rollout].get_reward())
+        if isinstance(value, str):
+            raise TypeError(f"get_reward returned the text {value!r}, but should return a finite number or None")
         number = None if value is None else float(value)
         if number is not None and not math.isfinite(number):
             raise ValueError(f"get_reward returned {value!r}, but should return a finite number or None")

@@ -61,9 +61,9 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
             missing = [column for column in reward.columns if column not in columns]
             if missing:
                 message = (
-                    f"reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't have; it "
-                    f"has {', '.join(column for column in columns if column != 'prompt')}. Add it (in the task jsonl "
-                    f"with columns: {{{missing[0]}: THEIR NAME}}){other}, or remove the reward."
+                    f"The reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't "
+                    f"have; it has {', '.join(column for column in columns if column != 'prompt')}. Add it (in the "
+                    f"task jsonl with columns: {{{missing[0]}: THEIR NAME}}){other}, or remove the reward."
                 )
                 problem = Problem(message, "missing-column", missing[0])
                 yield components.recipe.locate(problem, f"rewards.{reward.name}")

@@ -53,6 +53,12 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
     from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 
     for environment in components.environments or ():
+        if not environment.tools:
+            message = (
+                f"The environment {environment.name} has no tool for the model. Add a method with type hints and a "
+                "docstring; methods whose names begin with _ are no tools."
+            )
+            yield Problem(message, "invalid-tool", environment.name)
         for tool in environment.tools:
             method = getattr(environment.cls, tool)
             place = f"The tool {tool} of the environment {environment.name}"

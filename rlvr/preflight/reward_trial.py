@@ -116,7 +116,7 @@ def try_rewards(
         if golds
         else "golds are not tried with an environment"
         if recipe.environments
-        else f"the task {label or recipe.task.name} has no golds to try"
+        else f"no golds were tried: the task {label or recipe.task.name} makes no completions of them"
     )
     of_task = f"{label}: " if label else ""
     message = (

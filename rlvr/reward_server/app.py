@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rlvr.reward_server.errors import json_response
@@ -84,6 +85,12 @@ def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
         """Readiness: 503 while the workers start, and during shutdown."""
         state = "ending" if guard.draining else "ready" if guard.ready else "starting"
         return json_response({"status": state}, 200 if state == "ready" else 503, _CLOSE)
+
+    @app.exception_handler(HTTPException)
+    async def refuse(request: Request, error: HTTPException) -> Response:
+        """Answer requests of unknown paths and methods."""
+        kind = "unknown-path" if error.status_code == 404 else "wrong-method"
+        return json_response({"detail": error.detail, "kind": kind}, error.status_code, dict(error.headers or {}))
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def folder(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "wrong_reference": CLASS.replace("target - environment.count", "target + 1"),
         "two": "class A:\n    pass\nclass B:\n    pass\n",
         "unpaid": CLASS.replace("def get_reward", "def _reward"),
+        "toolless": re.sub(r"    def (?!_|reset|get_reward)", "    def _", CLASS),
+        "worded": CLASS.replace("return 1.0 if", "return '1' if"),
     }
     for name, text in variants.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
@@ -100,6 +103,8 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         ("counting.py", "wrong_reference.py", "refused-gold", "the reference does not solve it"),
         ("counting.py}", "hanging.py}\ntool_timeout_s: 0.5", "environment-failed", "a tool that hangs"),
         ("counting.py", "unpaid.py", "missing-reward", "nothing to train for"),
+        ("counting.py", "toolless.py", "invalid-tool", "all tools have a name that begins with _"),
+        ("counting.py", "worded.py", "environment-failed", "a reward that is text"),
         ("environment: {name: counting.py}", "", "missing-environment", "the reward of no environment"),
         (", style: chat", "", "not-chat", "plain text"),
     ],

@@ -194,9 +194,11 @@ def test_long_prompts_are_dropped_and_counted_in_every_split(tmp_path: Path) -> 
 
 
 def test_test_rows_that_are_the_training_rows_leave_nothing_to_train_on(tmp_path: Path, file: str) -> None:
-    with pytest.raises(InputError) as error:
-        jsonl(path=file, test_path=file, prompt_template="{problem}")
-    assert error.value.kind == "empty-data"
+    copy = write(tmp_path / "copy.jsonl", ROWS)
+    for test_path, kind, key in ((copy, "empty-data", "path"), (file, "invalid-value", "test_path")):
+        with pytest.raises(InputError) as error:
+            jsonl(path=file, test_path=test_path, prompt_template="{problem}")
+        assert (error.value.kind, error.value.key) == (kind, key)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

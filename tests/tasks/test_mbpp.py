@@ -145,7 +145,7 @@ def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> Non
     task = mbpp(path=write(tmp_path / "mbpp.jsonl", rows))
     assert list(task.train["id"]) == ["mbpp-601"]
     for number in broken:
-        assert any(note.startswith("Dropped 1 tasks") and str(number) in note for note in task.notes), number
+        assert any(note.startswith("Dropped 1 task ") and str(number) in note for note in task.notes), number
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,11 @@ def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> Non
 def test_invalid_input_is_refused(
     tmp_path: Path, rows: list, options: dict, kind: str, key: str | None, row: int | None, why: str
 ) -> None:
+    file = write(tmp_path / "mbpp.jsonl", rows)
     with pytest.raises(InputError) as error:
-        load_task(TaskSpec("mbpp", {"path": write(tmp_path / "mbpp.jsonl", rows), **options}))
+        load_task(TaskSpec("mbpp", {"path": str(tmp_path) if row else file, **options}))
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
+    assert row is None or str(tmp_path / "mbpp.jsonl") in str(error.value), why
 
 
 def test_without_a_network_the_error_names_the_local_file() -> None:

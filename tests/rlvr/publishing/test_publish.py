@@ -111,6 +111,7 @@ def go_offline(patch: pytest.MonkeyPatch, folder: Path) -> None:
 @pytest.mark.parametrize(("break_it", "kind"), [(lose_token, "hub-token-missing"), (go_offline, "hub-offline")])
 def test_without_token_or_network_nothing_is_asked(
     hub: HubServer,
+    run: Path,
     publication: Publication,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -119,6 +120,7 @@ def test_without_token_or_network_nothing_is_asked(
 ) -> None:
     break_it(monkeypatch, tmp_path)
     assert refusal(publication).kind == kind and not hub.requests
+    assert script.main([str(run), "--repo", REPO]) == 2
 
 
 def test_an_unknown_token_is_refused_before_a_repository_is_created(

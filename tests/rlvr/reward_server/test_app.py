@@ -285,6 +285,10 @@ def test_no_page_loads_anything_from_another_host(server: RewardServer) -> None:
     assert [server.get(path)[0] for path in ("/docs", "/redoc")] == [404, 404]
 
 
+def test_an_unknown_path_and_a_wrong_method_have_a_kind(server: RewardServer) -> None:
+    assert [server.get(path)[1]["kind"] for path in ("/docs", "/score")] == ["unknown-path", "wrong-method"]
+
+
 def test_openapi_describes_every_field(server: RewardServer) -> None:
     schemas = server.get("/openapi.json")[1]["components"]["schemas"]
     models = {"ScoreRequest", "CheckRequest", "JudgeRequest", "OpenRLHFRequest"}
