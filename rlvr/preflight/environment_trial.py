@@ -27,6 +27,8 @@ def try_environments(task: Task, loaded: Sequence[Environment], environments: En
     by_column = COLUMN in task.train.column_names
     labels = task.train[COLUMN] if by_column else [loaded[0].label] * len(task.train)
     for index, environment in enumerate(loaded):
+        if not environment.tools:
+            continue  # `check_tools` refuses it
         numbers = [row for row, label in enumerate(labels) if label == environment.label][:TRIED_ROWS]
         if numbers:
             yield from _Trial(index, environment, numbers, task, environments).run()
