@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Piece: TypeAlias = "str | Callable[[Seen], str]"
 Text: TypeAlias = "tuple[Piece, ...]"
@@ -133,7 +133,37 @@ def returns_nothing(seen: Seen) -> str:
     return f"def {seen.entry_point}(*words): pass"
 
 
-GUESSES = (last_number, first_number, last_word, leaked_answer, neighbour, neighbour_gold)
+def emptiest_json(seen: Seen) -> str:
+    """The emptiest value that is valid under the JSON schema in the prompt."""
+    for start in re.finditer(r"\{", seen.prompt):
+        try:
+            schema, _ = json.JSONDecoder().raw_decode(seen.prompt, start.start())
+        except ValueError:
+            continue
+        if isinstance(schema, dict) and ("properties" in schema or "type" in schema):
+            return json.dumps(_emptiest(schema))
+    return "{}"
+
+
+def _emptiest(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return None
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: _emptiest(properties.get(name)) for name in schema.get("required", [])}
+    least = schema.get("minimum", 0)
+    return {"array": [], "string": "", "boolean": False, "integer": least, "number": least}.get(str(kind))
+
+
+def counting_query(seen: Seen) -> str:
+    table = re.search(r"(?i)\bcreate table\s+(\w+)", seen.prompt)
+    return f"SELECT count(*) FROM {table[1]}" if table else "SELECT 0"
+
+
+GUESSES = (last_number, first_number, last_word, leaked_answer, neighbour, neighbour_gold, counting_query)
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Constants
@@ -233,6 +263,9 @@ CONTENTS: dict[str, Text] = {
     "look-alikes": ("Тhе аnswеr іs О",),  # Cyrillic
     "next problems": (NEXT_PROBLEMS,),
     "essay": (ESSAY,),
+    "emptiest JSON": (emptiest_json,),
+    "query of a constant": ("SELECT 1",),
+    "query that counts": (counting_query,),
 }
 PROGRAMS: dict[str, Text] = {
     "outputs of the shown tests": (shown_outputs,),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rlvr.red_team.attacks import FORMS, Text, template
 from rlvr.red_team.correctness import Earnings
-from rlvr.red_team.target import BATCH, SCREENING_ROWS, Budget
+from rlvr.red_team.target import SCREENING_ROWS, Budget
 
 Evaluate = Callable[[Sequence[Text], "Sequence[int] | None"], list[Earnings]]
 POOL = 24  # texts that parents are drawn from
@@ -45,10 +45,10 @@ def search(
     screened: dict[str, Earnings] = {}
     order = rng.sample(first, len(first))  # a small budget tries some of each kind
     order = [*promising, *order]
-    for start in range(0, len(order), BATCH // SCREENING_ROWS):
+    for start in range(0, len(order), CHILDREN):
         if budget.is_spent:
             break
-        for one in evaluate(order[start : start + BATCH // SCREENING_ROWS], SCREENING):
+        for one in evaluate(order[start : start + CHILDREN], SCREENING):
             screened[template(one.text)] = one
     pool = sorted([*known, *screened.values()], key=by_gain)[:POOL]
     while pool[0].gain < ENOUGH and not budget.is_spent:

@@ -26,7 +26,8 @@ from rlvr.verifiers.completion_text import completion_text
 ROWS = 16  # of the training split, spread evenly over it
 SCREENING_ROWS = 4  # on which most texts of a search are tried
 READ_ROWS = 2000  # for the most frequent answers
-BATCH = 96  # texts per call of the rewards
+MAX_BATCH, SLOW_BATCH_S = 128, 8.0  # texts per call of the rewards; fewer, if a call takes longer
+MAX_LATE = 3  # calls that time out; texts after them are not scored
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 MAX_GOLD_CHARACTERS = 60
 FREQUENT = 200  # answers
@@ -72,6 +73,7 @@ class Target:
         self.evaluations = 0
         self.failures: dict[str, str] = {}  # a text on which each kind of failure occurred
         self._known: dict[tuple[str, int, int], Trial] = {}
+        self._batch, self._late = 16, 0
         columns = task.train.column_names
         spread = range(0, len(task.train), max(1, len(task.train) // (4 * rows)))
         candidates = [dict(task.train[number]) for number in spread]
@@ -138,10 +140,15 @@ class Target:
     def _score(self, keys: Sequence[tuple[str, int, int]]) -> None:
         self.evaluations += len(keys)  # those that are known too: a stage that finds nothing new must end
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
-            for key, trial in zip(batch, self._trials(batch), strict=True):
-                self._known[key] = trial
+        while new:
+            batch, new = new[: self._batch], new[self._batch :]
+            started = time.monotonic()
+            self._known.update(zip(batch, self._trials(batch), strict=True))
+            elapsed_s = time.monotonic() - started
+            if elapsed_s > SLOW_BATCH_S:
+                self._batch = max(self._batch // 2, 1)
+            elif elapsed_s < SLOW_BATCH_S / 4:
+                self._batch = min(self._batch * 2, MAX_BATCH)
 
     def _trials(self, batch: Sequence[tuple[str, int, int]]) -> list[Trial]:
         prompts = [self.rows[made_for]["prompt"] for _, made_for, _ in batch]
@@ -152,14 +159,19 @@ class Target:
         columns = {name: [self.rows[scored_with][name] for _, _, scored_with in batch] for name in names}
         ids = [[zlib.crc32(text[at : at + 4].encode("utf-8", "replace")) for at in range(0, len(text), 4)]
                for text, _, _ in batch]  # fmt: skip
+        if self._late >= MAX_LATE:  # a text that hangs is a finding; waiting for more of them finds nothing new
+            nothing = (0.0,) * len(self.rewards)
+            return [Trial(text, i, j, self.golds[j], 0.0, nothing, failed=True) for text, i, j in batch]
         scored = self.scorer.score(prompts, completions, columns, completion_ids=ids, step=STEP)
+        self._late += any(failure.kind == "timeout" for failure in scored.failures)
         for failure in scored.failures:
-            if failure.kind == "unavailable":
+            if failure.kind == "unavailable" and failure.row is None:
                 raise InputError(
                     f"The reward {failure.reward} can't be called: {failure.message}", kind="reward-failed"
                 )
-            text = batch[failure.row][0] if failure.row is not None else ""
-            self.failures.setdefault(f"{failure.reward}: {failure.kind}", text)
+            if failure.kind != "unavailable":  # else the batch's time went to another text
+                text = batch[failure.row][0] if failure.row is not None else ""
+                self.failures.setdefault(f"{failure.reward}: {failure.kind}", text)
         failed = {failure.row for failure in scored.failures}
         tasks = [self.rows[scored_with].get(TASK) for _, _, scored_with in batch]
         settled = apply_gates_and_mask([row[: len(self.rewards)] for row in scored.values], self.rewards, tasks)

@@ -22,14 +22,15 @@ from rewards.tag_format import tag_format
 from rlvr import judge
 from rlvr.config.recipe import TaskSpec
 from rlvr.data.task import Task
+from rlvr.errors import InputError
 from rlvr.red_team.exercise import attack
 from rlvr.red_team.findings import Findings
 from rlvr.scoring.registry import load_task
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 
-EVALUATIONS = 4000
-PROGRAM_EVALUATIONS = 300  # each is a process in the sandbox
+EVALUATIONS = 2500
+PROGRAM_EVALUATIONS = 100  # each is a process in the sandbox
 Check = Callable[[str, str, str], float]  # text, gold, prompt -> reward
 
 
@@ -209,7 +210,7 @@ def test_the_shipped_rewards_for_sums(rewards: list[Reward], verdict: str) -> No
 
 @pytest.mark.slow
 def test_the_shipped_rewards_for_programs_pay_only_for_the_form() -> None:
-    task = load_task(TaskSpec("one_line_programs", {"train_rows": 96, "test_rows": 1}))
+    task = load_task(TaskSpec("one_line_programs", {"train_rows": 96, "test_rows": 1, "tests_per_problem": 2}))
     findings = attacked(task, own(code_execution), own(code_format, 0.2), evaluations=PROGRAM_EVALUATIONS)
     assert findings.verdict == "lenient" and findings.cheapest is not None, findings.sentences()
     assert findings.cheapest.earnings.paid[1] == pytest.approx(0.2) and findings.cheapest.earnings.share < 0.25
@@ -229,6 +230,14 @@ def test_prompts_that_hold_their_answers_are_found() -> None:
     golds = [str(1000 + row) for row in range(96)]
     findings = attacked(task_of([f"Case {gold}. The answer: {gold}" for gold in golds], golds), own(math_correctness))
     assert findings.verdict == "broken" and findings.cheapest is not None and findings.cheapest.is_leak
+
+
+def test_a_text_on_which_a_reward_fails_is_named() -> None:
+    findings = attacked(sums(), reward_of(lambda t, g, p: (t.strip() == g) * len(t) / len(t)))
+    assert findings.verdict == "holds" and findings.failures == {"planted: raised": ""}
+    with pytest.raises(InputError) as refused:
+        attacked(sums(), reward_of(lambda t, g, p: 1 / 0))
+    assert refused.value.kind == "reward-failed"
 
 
 def test_the_same_budget_and_seed_find_the_same() -> None:
