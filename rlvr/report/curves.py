@@ -190,8 +190,14 @@ def reward_panel(run: RunRecord) -> Panel | None:
 
 
 def reward_panels(run: RunRecord) -> list[Panel]:
-    """A panel for each reward, with the area from its lowest to its highest completion."""
+    """A panel for each reward, with the area from its lowest to its highest completion, and one for each task."""
     panels = []
+    for place, task in enumerate(run.tasks if "tasks" in run.recipe else ()):
+        series = series_of(run.metrics, f"tasks/{task}/reward", "mean")
+        if series.values:
+            svg = svg_charts.line_chart(f"task-{place}", [series])
+            caption = "The line is the weighted sum of the rewards, over the completions of this task."
+            panels.append(Panel(f"task {task}", svg, change(series.values), caption))
     for place, name in enumerate(logged_rewards(run.metrics)):
         series = series_of(run.metrics, f"rewards/{name}/mean", "mean")
         if not series.values:

@@ -25,14 +25,16 @@ MAX_LINES, MAX_LINE_LENGTH = 12, 300
 def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, list[str]]]:
     """For each row, the lines of each reward's explanation, by the reward's short name.
 
-    A reward has none if the row lacks one of its columns, if it is no file in rewards/, or if it fails.
+    A reward has none if the row lacks one of its columns, if it does not apply to the row's task, if it is no file in
+    rewards/, or if it fails.
     """
     listed = recipe.get("rewards")
     known = [
-        {"name": entry.get("name"), "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options")))}
+        {"name": entry.get("name"), "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options"))),
+         "applies_to": entry.get("applies_to")}
         for entry in map(mapping, listed if isinstance(listed, list) else [])
         if re.fullmatch(r"[A-Za-z]\w*", str(entry.get("name"))) and is_number(entry.get("weight", 1.0))
-    ]
+    ]  # fmt: skip
     if not known or not rows:
         return [{} for _ in rows]
     items = [json.dumps({"rewards": known, "row": dict(row)}, default=str).encode() for row in rows]
@@ -57,7 +59,8 @@ def explain_item(item: bytes) -> dict[str, list[str]]:
     row, rewards = content["row"], _rewards(json.dumps(content["rewards"]))
     explanations = {}
     for reward in rewards:
-        if all(row.get(column) is not None for column in set(reward.columns) - {"prompt", "prompts", "completion"}):
+        read = set(reward.columns) - {"prompt", "prompts", "completion"}
+        if reward.applies(row.get("task")) and all(row.get(column) is not None for column in read):
             explanation = explain_reward(row, reward, rewards)
             if explanation.lines:
                 explanations[reward.label] = [line[:MAX_LINE_LENGTH] for line in explanation.lines[:MAX_LINES]]
