@@ -140,6 +140,8 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
         ({"channels": {"train": "s3://b/d"}}, [], "missing-key", "channels", "prepare_data.py --s3",
          "no path to replace"),
         ({"channels": {"test": "s3://b/d"}}, [], "missing-key", "channels", "train", "no rows to train on"),
+        ({"channels": {"train": "s3://b/d"}}, ["--task", "null", "--tasks", "[{name: gsm8k}, {name: mbpp}]"],
+         "several-tasks", "channels", "Remove", "which of the two paths?"),
         ({"environment": {"GRPO_LAUNCHER": "ddp"}}, [], "reserved-variable", "environment", "GRPO_LAUNCHER",
          "the key launcher sets it"),
         ({**ISOLATED, "image": "pytorch:2.10"}, TINY, "network-isolation", "image", "docker/README.md", "no pip"),

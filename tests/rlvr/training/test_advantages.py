@@ -119,3 +119,10 @@ def test_a_group_whose_rewards_differ_but_not_their_sum_has_spread_reward_by_rew
     each = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     assert without_spread(each.sum(dim=1), 4).all()
     assert not without_spread(each, 4).any()
+
+
+def test_a_reward_of_another_task_decides_nothing() -> None:
+    """It is NaN for a group of this one."""
+    other = torch.full((8,), NAN)
+    own = torch.tensor([1.0] * 4 + [0.0, 1.0, 1.0, 1.0])
+    assert without_spread(torch.stack([own, other], dim=1), 4).tolist() == [True] * 4 + [False] * 4
