@@ -166,6 +166,11 @@ _REWARD_KEYS = {
     ),
     **dict.fromkeys(("code_eval_scoring_mode", "code_language"), "str"),
 }
+# How the keys of a reward begin, and that reward.
+_OWNERS = {
+    "repetition_": "repetition_penalty", "cosine_": "cosine", "code_eval_": "cf_code", "code_language": "code_format",
+    "max_completion_len": "soft_overlong_punishment", "soft_punish_cache": "soft_overlong_punishment",
+}  # fmt: skip
 _EVALUATION = {"split": "test", "rows": 500}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
@@ -307,6 +312,12 @@ class _Converter:
             earlier = self.reward_comments.get(number)
             self.reward_comments[number] = "\n".join(filter(None, (earlier, f"{name}: {note}.")))
             self.result.mapped.append(Change(f"reward {name}", f"{ours}: {note}"))
+        for key in _REWARD_KEYS.keys() & content.keys() - {"reward_funcs", "reward_weights"}:
+            owner = next(name for start, name in _OWNERS.items() if key.startswith(start))
+            if owner in names:
+                self.result.mapped.append(Change(key, f"an option of {REWARDS[owner].name}"))
+            else:
+                self._drop(key, f"no reward of the original reads it ({owner} would)")
         if not entries:
             self._ask("rewards", "none of the original's rewards has a successor here (docs/rewards.md)")
         return list(entries.values())

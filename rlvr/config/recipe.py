@@ -66,7 +66,11 @@ DEFAULT_SEED = 42  # of TRL
 RESOLVED = "resolved"
 SECTIONS = ("task", "tasks", "environment", "rewards", "evaluation", "sagemaker")
 MAX_LISTED = 5
-SECTION_KEYS = {one.name for section in (RewardSpec, EvaluationSpec, SageMakerSettings) for one in fields(section)}
+_KEYS_BY_SECTION = {
+    "evaluation": {one.name for one in fields(EvaluationSpec)},
+    "sagemaker": {one.name for one in fields(SageMakerSettings)},
+}
+SECTION_KEYS = {one.name for one in fields(RewardSpec)}.union(*_KEYS_BY_SECTION.values())
 
 
 @dataclass(frozen=True)
@@ -344,6 +348,9 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
                 text.problems.append(at.problem(fix, "unknown-key"))
             elif advice:
                 text.problems.append(_foreign_key(at, advice))
+            elif section := next((name for name, keys in _KEYS_BY_SECTION.items() if key in keys), None):
+                fix = f"is not a recipe key. Did you mean {section}.{key}?"
+                text.problems.append(at.problem(fix, "unknown-key", f"{section}.{key}"))
             else:
                 text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):

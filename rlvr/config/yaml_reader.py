@@ -23,6 +23,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
     ("while parsing a flow sequence", "", "the [ that opens here is never closed, or a comma is missing in it", True),
     ("", "mapping values are not allowed", "a second colon. Put the value into quotes, or begin a new line", False),
     ("", "undefined alias", "a value that begins with * must be in quotes", False),
+    ("while parsing a block", "but found ','", "a comma behind the value. Put a list into brackets: [a, b]", False),
     (
         "while parsing a block",
         "expected <block end>",

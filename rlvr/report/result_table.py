@@ -20,6 +20,7 @@ from rlvr.rescoring.completions import visible
 
 ABSENT = "–"
 KEPT = ("run", "accuracy", "gain (95 % interval)")  # columns that stay, even if all runs agree
+LEADING = ("model", "recipe", "task", "rows")  # of the line above a table
 _README_ROW = re.compile(r"(?m)^(\| \[(?P<recipe>[^\]]+)\]\(recipes/[^)]+\) \|.*\| )(?P<result>[^|\n]+)( \|)$")
 
 
@@ -42,7 +43,8 @@ class Result:
 def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
     """Read run directories and files of records, sorted by recipe, model and seed; and why others have no record."""
     results, problems = [], []
-    for path in paths:
+    runs = {(path.parent if path.name == FILE else path).resolve(): path for path in paths}  # each once
+    for path in runs.values():
         if path.name in ("mlartifacts", "mlruns") or (path.is_file() and path.suffix != ".json"):
             continue  # runs/* has MLflow's folders and other files beside runs
         try:
@@ -94,7 +96,8 @@ def _table(results: Sequence[Result], markdown: bool) -> list[str]:
     shared = {name: cells[0] for name, cells in values.items() if len(set(cells)) == 1 and name not in KEPT}
     columns = [name for name in names if name not in shared]
     body = [[values[name][place] for name in columns] for place in range(len(rows))]
-    above = " · ".join(f"{name} {value}" for name, value in shared.items() if value != ABSENT)
+    order = [*LEADING, *(name for name in shared if name not in LEADING and not name.endswith(" digest"))]
+    above = " · ".join(f"{name} {shared[name]}" for name in order if shared.get(name, ABSENT) != ABSENT)
     if not markdown:
         return [above, console.table(columns, body)]
     lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in line] for line in body)]

@@ -97,8 +97,8 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     data: list[UploadFile] = []
     channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
     if "train" in channels:  # a folder for each split, beside the other channels
-        path = task.options.get("path")
-        notes.append(f"The job reads {', '.join(channels.values())} in place of {path}. Only a local copy is checked.")
+        replaced = f" in place of {task.options['path']}" if task.options.get("path") else ""
+        notes.append(f"The job reads {', '.join(channels.values())}{replaced}. Only a local copy is checked.")
         splits = {key: value for key, value in task.options.items() if key != "test_path"}
         task = replace(task, options={**splits, "path": INPUT})
     else:

@@ -50,6 +50,7 @@ def errors(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words: 
         ("learning_rate:", "learnig_rate:", "unknown-key", "learnig_rate", "learnig_rate", "a typo in a key"),
         ("type: linear", "type: linaer", "unknown-choice", "lr_scheduler_type", "linaer", "a typo in a value"),
         ("max_steps: 60", "max_steps 60", "invalid-yaml", None, "max_steps", "a colon left out"),
+        ("max_steps: 60", 'max_steps: "6", "0"', "invalid-yaml", None, '"6", "0"', "a list without brackets"),
         ("  name: arithmetic", "  name: jsonl\npath: x\n  style: chat", "invalid-yaml", None, "path: x",
          "not indented"),
         ("  name: arithmetic", "  name: jsonl\npath: rows.jsonl", "unknown-key", "path", "path: rows",
@@ -119,6 +120,7 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
         (["--optim", "adamw"], "unknown-choice", "optim", "Did you mean adamw_torch?"),
         (["--rewards", "[]"], "wrong-type", "rewards", "names no reward"),
         (["--rewards", "{answer_format: {weight: 1}}"], "wrong-type", "rewards", "is a mapping"),
+        (["--spot", "true"], "unknown-key", "spot", "a key of a section"),
         (["--model_init_kwargs", "{token: hf_x}"], "removed-key", "model_init_kwargs", "a secret"),
         (["--model_init_kwargs", "{foo: 1}"], "unknown-key", "model_init_kwargs", "refused with the weights"),
         (

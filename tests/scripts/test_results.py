@@ -31,11 +31,12 @@ def test_shared_columns_are_above_and_differences_below(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlvr.console.columns", lambda stream: 80)
-    assert results.main([str(runs / "b"), str(runs / "a")]) == 0
+    assert results.main([str(runs / "b"), str(runs / "a"), str(runs / "a" / "result.json")]) == 0
     printed = capsys.readouterr().out
     assert all(len(line) <= 80 for line in printed.splitlines())
     above, _, table = printed.partition("\n\n")
-    assert "recipe demo-arithmetic" in above and "rows 40" in above and "seed" not in above
+    assert above.startswith("model ") and "recipe demo-arithmetic" in above and "rows 40" in above
+    assert "seed" not in above and "digest" not in above
     header, _, *rows = [line.split() for line in table.splitlines()]
     assert header[:2] == ["run", "accuracy"] and "seed" in header
     assert [row[0] for row in rows] == ["a", "b"], "sorted by seed"

@@ -208,8 +208,12 @@ def test_data_of_any_form_becomes_a_task(write_yaml: Write, text: str, key: str,
 def test_a_reward_of_open_r1_has_the_options_of_its_keys(
     write_yaml: Write, reward: str, extra: str, name: str, options: dict[str, Any] | None
 ) -> None:
-    _, recipe = loaded(write_yaml, f"model_name_or_path: m\ndataset_name: a/b\nreward_funcs: [{reward}]\n{extra}\n")
+    conversion, recipe = loaded(
+        write_yaml, f"model_name_or_path: m\ndataset_name: a/b\nreward_funcs: [{reward}]\n{extra}\ncosine_max_len: 9\n"
+    )
     assert [(one["name"], one.get("options")) for one in recipe["rewards"]] == [(name, options)]
+    assert "cosine_max_len" in [change.key for change in conversion.dropped]
+    assert extra.partition(":")[0] in [change.key for change in conversion.mapped] or not extra
 
 
 @pytest.mark.slow
