@@ -6,9 +6,8 @@
 validated: duplicate keys, NaN and very large values are refused, and no `$ref` is fetched.
 
 Exploits: without `match_reference`, the emptiest valid value earns as much as a right one ({"city": ""}). With
-`partial`, values that most rows share ("USD") earn their part. Schemas of downloaded data may have a `pattern`, or
-recursion, that takes exponential time on some text. Then the timeout of the reward's worker ends the call
-(`reward_timeout_s`, `on_reward_error`).
+`partial`, values that most rows share ("USD") earn their part. A value for which a hostile schema (a `pattern`, a
+recursion) needs more than two seconds earns 0.
 """
 
 from __future__ import annotations

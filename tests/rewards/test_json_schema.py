@@ -91,7 +91,8 @@ def test_equal_objects_of_a_long_list_are_found_at_once() -> None:
         ({"$ref": "http://127.0.0.1:9/s.json"}, "never fetched"), ({"$ref": "file:///etc/passwd"}, "never read"),
         ({"$id": "http://x.invalid/", "items": {"$ref": "s.json"}}, "relative to a URL"),
         ({"$ref": "#/$defs/none"}, "no such definition"), ({"$dynamicRef": "http://x.invalid/y"}, "never fetched"),
-        ({"$ref": "#"}, "without end"),
+        ({"$ref": "#"}, "without end"), ({"x": {"$ref": "http://x.invalid/"}, "$ref": "#/x"}, "never fetched"),
+        ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "another dialect within"),
     ],
 )  # fmt: skip
 def test_a_schema_that_is_none_is_refused_with_its_row(schema: Any, why: str) -> None:
@@ -116,6 +117,36 @@ def test_references_within_the_schema_and_older_drafts_are_read() -> None:
         "$ref": "#/definitions/node",
     }
     assert json_schema([""] * 2, ['{"next": {"next": {}}}', '{"next": {"next": 1}}'], schema=schema) == [1.0, 0.0]
+
+
+NODE = {"properties": {"a": {"$ref": "#/$defs/node"}}, "anyOf": [{"properties": {"a": {"$ref": "#/$defs/node"}}}]}
+SLOW = "^(x|xx)+$"
+
+
+@pytest.mark.parametrize(
+    ("schema", "completion", "why"),
+    [
+        ({"pattern": SLOW}, f'"{"x" * 60}!"', "a text"),
+        ({"not": {"pattern": SLOW}}, f'"{"x" * 60}!"', "an inversion does not make it valid"),
+        ({"patternProperties": {SLOW: {}}, "additionalProperties": {}}, f'{{"{"x" * 60}!": 1}}', "a key"),
+        ({"$defs": {"node": NODE}, "$ref": "#/$defs/node"}, '{"a": ' * 30 + "{}" + "}" * 30, "branches that recur"),
+    ],
+)
+def test_a_value_that_needs_exponential_time_is_not_valid(
+    schema: Any, completion: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.verifiers.json_value.DEADLINE_S", 0.2)
+    assert json_schema([""], [completion], schema=schema) == [0.0], why
+
+
+def test_keys_are_matched_by_name_and_pattern() -> None:
+    schema = {"properties": {"a": {}}, "patternProperties": {"^x": {"type": "string"}}, "additionalProperties": False}
+    completions = ['{"a": 1, "x1": "s"}', '{"x1": 1}', '{"b": 1}']
+    assert json_schema([""] * 3, completions, schema=schema) == [1.0, 0.0, 0.0]
+    assert json_schema([""] * 2, ['{"b": 1}', '{"b": "s"}'], schema={"additionalProperties": {"type": "string"}}) == [
+        0.0,
+        1.0,
+    ]
 
 
 def test_a_schema_that_loops_on_a_value_scores_no_row() -> None:
