@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.config import schema
 from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe, require_one_task
 from rlvr.config.sections import SPLITS
 from rlvr.errors import InputError
@@ -135,9 +136,13 @@ def _take_base(words: list[str]) -> bool:
     """Remove the word "base" from the overrides, unless it is the value of a key."""
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
-        if word == "base" and not (before.startswith("--") and "=" not in before):
+        if word.startswith("--") or (before.startswith("--") and "=" not in before):
+            continue
+        if word == "base":
             del words[place]
             return True
+        if schema.nearest(word, ["base"]):
+            raise InputError(f"{word} is no option. Did you mean base?", kind="invalid-override", key="base")
     return False
 
 

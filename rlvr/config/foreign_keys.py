@@ -172,6 +172,37 @@ _VERL_KEYS: dict[str, str] = {
     **dict.fromkeys(("token", "wandb_token"), _TOKEN),
 }  # fmt: skip
 
+# Flags of OpenRLHF, which some keep as YAML. Dots are underscores.
+_OPENRLHF_KEYS: dict[str, str] = {
+    **dict.fromkeys(("pretrain", "actor_model_name_or_path"), "model_name_or_path"),
+    **dict.fromkeys(("prompt_data", "data_prompt_dataset"), "Use the option path of the task: section"),
+    **dict.fromkeys(("prompt_split", "data_prompt_split"), "Use the option train_split of the task: section"),
+    **dict.fromkeys(("input_key", "label_key", "data_input_key", "data_label_key"),
+                    "Use the option columns of the task jsonl"),
+    "input_template": "Use the option prompt_template of the task jsonl",
+    "apply_chat_template": "Use the option style of the task jsonl (style: chat)",
+    **dict.fromkeys(("max_samples", "data_max_samples"), "Use the option limit_train of the task: section"),
+    **dict.fromkeys(("n_samples_per_prompt", "rollout_n_samples_per_prompt"), "num_generations"),
+    **dict.fromkeys(("generate_max_len", "rollout_max_new_tokens"), "max_completion_length"),
+    **dict.fromkeys(("prompt_max_len", "max_len"), "Remove it: prompts are never cut. --check names those that are too "
+                    "long"),
+    **dict.fromkeys(("micro_train_batch_size", "micro_rollout_batch_size"), _PASS),
+    "train_batch_size": "Use gradient_accumulation_steps: train batch / (per_device_train_batch_size × GPUs)",
+    "rollout_batch_size": "Use steps_per_generation, as docs/coming-from.md computes it",
+    "num_episodes": "num_train_epochs",
+    "max_epochs": "num_iterations",
+    "actor_learning_rate": "learning_rate",
+    "lr_warmup_ratio": "warmup_steps",
+    "max_norm": "max_grad_norm",
+    "init_kl_coef": "beta",
+    "eps_clip": "epsilon",
+    "advantage_estimator": "Use scale_rewards: group for group_norm, none for dr_grpo",
+    **dict.fromkeys(("zero_stage", "adam_offload"), _OFFLOAD),
+    "save_path": "output_dir",
+    "max_ckpt_num": "save_total_limit",
+    "load_checkpoint": "resume_from_checkpoint",
+}  # fmt: skip
+
 
 class Program(NamedTuple):
     """A program whose configurations are recognised.
@@ -214,8 +245,14 @@ VERL = Program(
     _VERL_KEYS,
     "Start from recipes/codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml",
 )
+OPENRLHF = Program(
+    "OpenRLHF",
+    frozenset({"pretrain", "prompt_data", "n_samples_per_prompt", "micro_rollout_batch_size"}),
+    _OPENRLHF_KEYS,
+    "Start from recipes/qwen2.5-coder-7b-instruct-full-offload.yaml",
+)
 PROGRAMS = (
-    *(AWS, OPEN_R1, TRL, VERL),
+    *(AWS, OPEN_R1, TRL, VERL, OPENRLHF),
     Program(
         "Accelerate",
         frozenset({"compute_environment", "distributed_type"}),

@@ -118,6 +118,7 @@ class Recipe:
         names = [own[0], f"task.{problem.key}", f"rewards.{problem.key}"]
         names += [f"tasks.{part.name}.{problem.key}" for part in self.task.parts]
         names += [name for name in self.lines if name.endswith(f".options.{problem.key}")]
+        names += ["environment" for spec in self.environments if spec.name == problem.key]
         keys = [name for name in (*names, section, own[1]) if name in self.lines]
         if problem.level != "error" or problem.path is not None or not keys:
             return problem

@@ -23,10 +23,10 @@ PAGE = (REPOSITORY / "docs" / "coming-from.md").read_text(encoding="utf-8")
 
 
 def named() -> set[str]:
-    """The names in backticks, dots as underscores; `.name` continues the name before it, at any of its dots."""
+    """Names and flags in backticks, dots as underscores; `.name` continues the name before it, at any of its dots."""
     names: set[str] = set()
     full = ""
-    for name in re.findall(r"`([\w.]+)(?::[^`]*)?`", BLOCK.sub("", PAGE)):
+    for name in re.findall(r"`(?:--)?([\w.]+)(?:[: ][^`]*)?`", BLOCK.sub("", PAGE)):
         full = full if name.startswith(".") else name
         parts = full.split(".")
         begins = [".".join(parts[:end]) for end in range(1, len(parts))] if name.startswith(".") else [""]
@@ -36,7 +36,13 @@ def named() -> set[str]:
 
 def test_the_page_maps_every_foreign_key_and_reward() -> None:
     of_the_page = {*named(), *(f"{name}_per_gpu" for name in named())}
-    keys = {*foreign_keys.AWS.keys, *foreign_keys.VERL.keys, *conversion.REWARDS, *foreign_keys.OPEN_R1_REWARDS}
+    keys = {
+        *foreign_keys.AWS.keys,
+        *foreign_keys.VERL.keys,
+        *foreign_keys.OPENRLHF.keys,
+        *conversion.REWARDS,
+        *foreign_keys.OPEN_R1_REWARDS,
+    }
     assert sorted(keys - of_the_page) == []
 
 

@@ -250,6 +250,7 @@ def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
     [
         (["--engine", "vllm"], "package-not-installed", "--engine", "an engine that isn't there"),
         (["base", "--adapter", "runs/x/adapter"], "conflicting-keys", "--adapter", "both words at once"),
+        (["bse"], "invalid-override", "base", "a typo in the word base"),
         (["--compare", "base"], "conflicting-keys", "--compare", "nothing to compare with"),
         (["--limit", "0"], "out-of-range", "--limit", "no rows"),
         (["--samples", "9999"], "out-of-range", "--samples", "more samples than anyone means"),

@@ -107,6 +107,7 @@ learning_rate: 1e-5
 data_max_response_length: 20480
 actor_rollout_ref_actor_kl_loss_coef: 0.001
 """
+OPENRLHF = "pretrain: m\nn_samples_per_prompt: 8\nmax_len: 9\nsave_steps: 4\n"
 VERL = """\
 actor_rollout_ref:
   actor:
@@ -302,6 +303,7 @@ def problems(path: Path) -> list[tuple[str, str | None, int | None]]:
                   "data_max_response_length": "max_completion_length", "actor_rollout_ref_actor_kl_loss_coef": "beta"}),
         (VERL, {None: None, "actor_rollout_ref.actor.kl_loss_coef": "beta", "trainer.total_epochs": "num_train_epochs",
                 "actor_rollout_ref.actor.optim.lr": "learning_rate"}),
+        (OPENRLHF, {"pretrain": "model_name_or_path", "n_samples_per_prompt": "num_generations", "max_len": None}),
     ],
 )  # fmt: skip
 def test_a_foreign_file_names_its_program_and_the_successor_of_each_key(
@@ -312,7 +314,7 @@ def test_a_foreign_file_names_its_program_and_the_successor_of_each_key(
         load_recipe(path)
     first, *others = raised.value.problems
     assert first.kind == "foreign-recipe" and "docs/coming-from.md" in first.message
-    assert ("scripts/convert_recipe.py" in first.message) == (text not in (CODEFU, VERL))
+    assert ("scripts/convert_recipe.py" in first.message) == (text not in (CODEFU, VERL, OPENRLHF))
     assert {problem.key: problem.suggestion for problem in others} == successors
     for problem in others:
         assert "Did you mean" not in problem.message and problem.kind in ("foreign-key", "removed-key")
