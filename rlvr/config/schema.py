@@ -323,11 +323,7 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
 def choice_fault(value: Any, choices: Sequence[str]) -> ValueFault:
     """A value that is none of the choices of its key."""
     close = [one for one in choices if one.startswith(str(value).lower())] or nearest(str(value), choices)
-    fix = (
-        f"is none of its values. Did you mean {close[0]}?"
-        if close
-        else f"is no choice. Use one of: {', '.join(choices)}."
-    )
+    fix = f"is none of its values. Did you mean {close[0]}?" if close else f"is none of these: {', '.join(choices)}."
     return ValueFault("unknown-choice", f"is {value!r}, which {fix}")
 
 
