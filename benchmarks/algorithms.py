@@ -221,11 +221,11 @@ def generated_completions(line: Mapping[str, float], batch: int) -> int:
 
 
 def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
-    """The mean over seeds, and half the width of its 95 % interval (Student's t); 0 for a single seed."""
+    """The mean over seeds, and half the width of its 95 % interval (Student's t); 0 with fewer than 3."""
     from scipy.stats import t
 
-    if len(values) == 1:
-        return values[0], 0.0
+    if len(values) < 3:  # an interval of two says nothing
+        return fmean(values), 0.0
     return fmean(values), float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
 
 
@@ -268,7 +268,7 @@ def figures(variant: str, measured: Mapping[str, Sequence[Mapping[str, Any]]]) -
     if not group:
         return ["not measured", "–", "–"]
     mean, margin = mean_and_margin([100 * result["accuracy"][-1] for result in group])
-    accuracy = f"{mean:.1f} ± {margin:.1f} %" if len(group) > 1 else f"{mean:.1f} %"
+    accuracy = f"{mean:.1f} ± {margin:.1f} %" if len(group) > 2 else f"{mean:.1f} %"
     if len(group) != SEEDS:
         accuracy += f" ({count(len(group), 'seed')})"
     needed = {result["seed"]: completions_to(TARGET, result) for result in group}
@@ -276,7 +276,7 @@ def figures(variant: str, measured: Mapping[str, Sequence[Mapping[str, Any]]]) -
     cost = f"{middle:.0f}" if middle < float("inf") else f"> {max(result['completions'][-1] for result in group)}"
     grpo = {result["seed"]: completions_to(TARGET, result) for result in measured.get("GRPO", [])}
     differences = [needed[seed] - grpo[seed] for seed in needed.keys() & grpo.keys()]
-    if variant == "GRPO" or len(differences) < 2 or not all(map(isfinite, differences)):
+    if variant == "GRPO" or len(differences) < 3 or not all(map(isfinite, differences)):
         return [accuracy, cost, "–"]
     mean, margin = mean_and_margin(differences)
     return [accuracy, cost, f"{round(mean):+d} ± {margin:.0f}".replace("-", "−")]
