@@ -142,6 +142,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
     Check(compatibility.check_unused_keys),
+    Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(compatibility.check_best_checkpoint, reads=("save_strategy",)),
     Check(compatibility.check_trackers, reads=("report_to",)),
     Check(publishing_checks.check_publishing, reads=("push_to_hub", "hub_model_id")),

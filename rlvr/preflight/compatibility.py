@@ -175,6 +175,18 @@ def check_unused_keys(components: RunComponents) -> Iterator[Problem]:
         )
 
 
+def check_cispo(components: RunComponents) -> Iterator[Problem]:
+    """CISPO's weights are cut at `epsilon_high`, whose default is meant for other losses."""
+    settings = components.settings
+    bound = settings.get("epsilon_high") or settings.get("epsilon", schema.defaults()["epsilon"])
+    if settings.get("loss_type") == "cispo" and bound < 1:
+        message = (
+            f"loss_type: cispo cuts weights at {bound}, so those near 1 are all {bound}. Set epsilon_high: 5.0 "
+            "(docs/algorithms.md)."
+        )
+        yield Problem(message, "out-of-range", "epsilon_high", level="warning")
+
+
 def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
     if not components.settings.get("dynamic_sampling"):

@@ -183,6 +183,22 @@ def test_keys_without_an_effect_are_named(settings: dict[str, Any], key: str | N
 
 
 @pytest.mark.parametrize(
+    ("settings", "is_warned", "why"),
+    [
+        ({"loss_type": "cispo"}, True, "epsilon, 0.2, is the bound"),
+        ({"loss_type": "cispo", "epsilon_high": 5.0}, False, "the bound of ScaleRL"),
+        ({"loss_type": "dapo"}, False, "its bounds are distances from 1"),
+    ],
+)
+def test_a_bound_that_cuts_all_of_cispos_weights_is_warned_of(
+    settings: dict[str, Any], is_warned: bool, why: str
+) -> None:
+    problems = check_components(make_components(settings)).problems
+    expected = [("out-of-range", "epsilon_high", "warning")] if is_warned else []
+    assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected, why
+
+
+@pytest.mark.parametrize(
     ("kwargs", "kind", "key", "why"),
     [
         ({"train": rows(0)}, "no-rows", "task", "empty data"),
