@@ -86,7 +86,8 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not
     Some accuracy may come with the format, since an open code block counts as no program.
     """
     run = tmp_path / "run"
-    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", "24"]
+    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", "16"]
+    words += ["--evaluation.rows", "120"]
     words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
     assert run_grpo.main(words) == 0
     evaluation = evaluation_of(run)
