@@ -16,8 +16,6 @@ from rlvr.errors import InputError
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
-    from rlvr.data.io import Row
-
 
 @functools.cache
 def try_once() -> None:
@@ -59,7 +57,7 @@ def _go_offline(constants: Any) -> None:
     )
 
 
-def download_rows(dataset: str, subset: str | None, how_else: str) -> dict[str, list[Row]]:
+def download_rows(dataset: str, subset: str | None, how_else: str) -> dict[str, list[dict[str, Any]]]:
     """Load every split of a dataset from the Hugging Face hub or its cache.
 
     Args:
