@@ -93,7 +93,8 @@ def without_folder(value: Any) -> Any:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of a recipe with its dotted key. Entries of a list with names go by their name.
+    """Yield every value of a recipe with its dotted key. Entries of a list go by their label or name, if
+    they have one.
 
     Values of secret keys are left out.
     """
@@ -102,7 +103,11 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         if is_secret_key(str(key)):
             continue
         if isinstance(value, list) and value and all(isinstance(item, Mapping) and item.get("name") for item in value):
-            value = {str(item["name"]): {key: item[key] for key in item if key != "name"} for item in value}
+            keys = ["label" if item.get("label") else "name" for item in value]
+            value = {
+                str(item[own]): {key: item[key] for key in item if key != own}
+                for own, item in zip(keys, value, strict=True)
+            }
         if isinstance(value, Mapping) and value:
             yield from flatten(value, f"{name}.")
         else:

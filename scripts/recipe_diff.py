@@ -77,7 +77,10 @@ def differences(one: Recipe, other: Recipe) -> list[Difference]:
 def _defaults(recipe: Recipe) -> dict[str, Any]:
     """What holds for keys that a recipe does not have, by dotted key."""
     task = recipe.task
-    tasks = [{"name": each.name, **_options(_plugin("task", "tasks", each.name))} for each in task.parts or (task,)]
+    tasks = [
+        {"label": each.label, "name": each.name, **_options(_plugin("task", "tasks", each.name))}
+        for each in task.parts or (task,)
+    ]
     plugins: dict[str, Any] = {"tasks": tasks} if task.parts else {"task": tasks[0]}
     plugins["rewards"] = []
     for spec in recipe.rewards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,8 +64,10 @@ def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: S
     section = content
     if head in ("rewards", "tasks"):
         entries = content[head] if isinstance(content.get(head), list) else []
-        named = {entry["name"]: entry for entry in entries if isinstance(entry, dict) and entry.get("name")}
-        named |= {str(entry["label"]): entry for entry in entries if isinstance(entry, dict) and entry.get("label")}
+        entries = [entry for entry in entries if isinstance(entry, dict)]
+        names = Counter(entry.get("name") for entry in entries)
+        named = {name: entry for entry in entries if (name := entry.get("name")) and names[name] == 1}
+        named |= {str(entry["label"]): entry for entry in entries if entry.get("label")}
         # A name may hold dots itself, such as a dotted import path.
         name = next((name for name in named if dotted.startswith(f"{head}.{name}.")), None)
         if name is None or len(keys) < 2:

@@ -49,6 +49,15 @@ def test_what_differs_in_force(
     assert differing(tmp_path, text, capsys) == expected, why
 
 
+def test_tasks_of_one_name_differ_by_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = "{name: jsonl, label: own, weight: 3, path: a.jsonl}"
+    text = f"model_name_or_path: some/model\ntasks: [{own}, {{name: jsonl, weight: 1, path: b.jsonl}}]\n"
+    (tmp_path / "one.yaml").write_text(text + "rewards: [{name: math_correctness}]\n")
+    (tmp_path / "two.yaml").write_text("extends: one.yaml\ntasks: " + text.partition("tasks: ")[2].replace("3", "30"))
+    recipe_diff.main([str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml"), "--json"])
+    assert json.loads(capsys.readouterr().out) == {"tasks.own.weight": [3.0, 30.0]}
+
+
 def test_a_default_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     differing(tmp_path, "extends: a.yaml\nbeta: 0.04\n", capsys)
     recipe_diff.main([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])

@@ -284,6 +284,13 @@ def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind:
     assert (caught.value.kind, caught.value.key) == (kind, key)
 
 
+def test_a_name_of_two_tasks_is_no_key_of_an_override(write_yaml: Write) -> None:
+    text = MIXED.replace("name: gsm8k, weight", "name: jsonl, label: gsm8k, path: y.jsonl, weight")
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(text), ["--tasks.jsonl.weight", "2"])
+    assert (caught.value.kind, caught.value.key) == ("invalid-override", "tasks.jsonl.weight")
+
+
 def test_a_stray_word_hides_no_other_error_of_the_command_line(write_yaml: Write) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(GOOD), ["stray", "--sead", "1", "--beta", "[1", "--max_steps", "five", "--optim"])
