@@ -116,7 +116,8 @@ def _options(plugin: Callable[..., Any] | None) -> dict[str, Any]:
 
 def _text(value: Any, is_default: bool) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return f"{ABSENT if value is None else text}{' (default)' if is_default else ''}"
+    shown = ABSENT if value is None else text.replace("\n", " ⏎ ")
+    return f"{shown}{' (default)' if is_default else ''}"
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def _options(task: Mapping[str, Any]) -> str:
     if tasks := mapping(task.get("tasks")):
         return " + ".join(f"{label}: {_options(part)}" for label, part in tasks.items())
     options = ", ".join(f"{key} {value}" for key, value in task.items() if key != "name")
-    return f"{task['name']}{f' ({options})' if options else ''}"
+    return f"{task['name']}{f' ({options})' if options else ''}".replace("\n", " ⏎ ")
 
 
 def as_csv(results: Sequence[Result]) -> str:

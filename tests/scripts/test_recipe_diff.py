@@ -59,9 +59,11 @@ def test_tasks_of_one_name_differ_by_label(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_default_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    differing(tmp_path, "extends: a.yaml\nbeta: 0.04\n", capsys)
+    text = 'extends: a.yaml\nbeta: 0.04\nrun_name: "of\\ntwo lines"\n'
+    differing(tmp_path, text, capsys)
     recipe_diff.main([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")])
-    assert capsys.readouterr().out.split() == ["beta", "0.0", "(default)", "→", "0.04"]
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["beta", "0.0", "(default)", "→", "0.04"] in lines and len(lines) == 2
 
 
 def test_a_recipe_that_is_wrong_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
