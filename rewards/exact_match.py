@@ -20,6 +20,8 @@ Exploits: where few answers are possible (yes and no), a guess earns its share.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import string
 import unicodedata
@@ -53,7 +55,8 @@ def exact_match(
 
     Args:
         completions: strings, or lists of chat messages.
-        final_answer: the reference of each row, or a list of references of which one must be met.
+        final_answer: the reference of each row, or a list of references of which one must be met. The JSON text of a
+            list of texts is such a list, and met by itself, too.
         answer_in: the whole "turn", its "last_line" that is not empty, the rest of a line after the "marker", the
             content of \\boxed{…} ("boxed"), or of <answer>…</answer> ("tag").
         marker: for `answer_in: marker`.
@@ -117,7 +120,7 @@ def _score(completion: Any, gold: Any, answer_in: str, marker: str, steps: Seque
     answers = _answers(own_turn(completion_text(completion)), answer_in, marker)
     if not answers:
         return 0.0, [f"The own turn has no answer in its {answer_in}, or one that is not closed."]
-    references = gold if isinstance(gold, list) else [gold]
+    references = _references(gold)
     longest = 4 * max(map(len, references)) + _MAX_EXTRA_CHARACTERS
     if any(len(answer) > longest for answer in answers):
         return 0.0, ["The answer is much longer than the reference."]
@@ -127,6 +130,16 @@ def _score(completion: Any, gold: Any, answer_in: str, marker: str, steps: Seque
         return 0.0, [f"The own turn states different answers: {quoted}."]
     right = texts <= {_normalise(reference, steps) for reference in references}
     return float(right), [f"The answer reads {quoted}.", f"It {'equals' if right else 'differs from'} the reference."]
+
+
+def _references(gold: Any) -> list[Any]:
+    """Return the references of a row."""
+    if isinstance(gold, str) and gold.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            listed = json.loads(gold)
+            if all(isinstance(reference, str) for reference in listed):
+                return [gold, *listed]
+    return gold if isinstance(gold, list) else [gold]
 
 
 def _answers(turn: str, answer_in: str, marker: str) -> list[str]:
@@ -167,7 +180,7 @@ def _normalise(text: str, steps: Sequence[str]) -> str:
 
 
 def _row_fault(gold: Any, steps: Sequence[str]) -> str | None:
-    references = gold if isinstance(gold, list) else [gold]
+    references = _references(gold)
     if not references or not all(isinstance(reference, str) for reference in references):
         return f"{gold!r:.80} is neither text nor a list of texts. Convert it with str(…) when loading the data."
     empty = next((reference for reference in references if not _normalise(reference, steps).strip()), None)

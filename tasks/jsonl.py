@@ -299,7 +299,7 @@ class _RowConverter:
                     raise row_error(where, name, index, problem)
                 value = _source(self.path) if name == "source" else f"{_source(self.path)}-{split}-{index}"
             # Verifiers compare text with text.
-            kept[name] = value if isinstance(value, str) else str(value)
+            kept[name] = _as_text(value)
         return {"prompt": prompt, **kept}
 
     def _select_columns(self, row: Row, where: str, index: int) -> Row:
@@ -361,6 +361,13 @@ class _RowConverter:
         if self.system is not None and prompt[0]["role"] != "system":
             prompt = [{"role": "system", "content": self.system}, *prompt]
         return list(prompt)
+
+
+def _as_text(value: Any) -> str:
+    """Return the text of a value: JSON for a list or an object."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else str(value)
 
 
 def _are_messages(prompt: Any) -> bool:

@@ -25,6 +25,13 @@ from rlvr.errors import InputError
         ("Theatre", "atre", {"normalise": ["squad"]}, 0.0, "an article within a word"),
         ("London", ["Paris", "London"], {}, 1.0, "one of several references"),
         ("Paris London", ["Paris", "London"], {}, 0.0, "both of them"),
+        ("London", '["Paris", "London"]', {}, 1.0, "one of several references in JSON text"),
+        ("Zürich", ' ["Paris", "Z\\u00fcrich"]', {}, 1.0, "with an escape"),
+        ('["Paris", "London"]', '["Paris", "London"]', {}, 1.0, "the JSON text itself"),
+        ('["Paris"]', '["Paris", "London"]', {}, 0.0, "a list of one of them"),
+        ("1", "[1, 2]", {}, 0.0, "a list of numbers is one reference"),
+        ("[1, 2]", "[1, 2]", {}, 1.0, "which is met by itself"),
+        ("[Paris", "[Paris", {}, 1.0, "no JSON"),
         ("So:\nParis\n", "Paris", {"answer_in": "last_line"}, 1.0, "the last line"),
         ("Paris\nor not", "Paris", {"answer_in": "last_line"}, 0.0, "another last line"),
         ("So.\n#### Paris", "Paris", {"answer_in": "marker"}, 1.0, "behind the marker"),
@@ -45,7 +52,7 @@ def test_what_equals_the_reference(
     assert exact_match([""], [completion], final_answer=[gold], **options) == [reward], why
 
 
-@pytest.mark.parametrize("gold", [None, 42, "", " \n", [], ["Paris", ""], ["Paris", 4]])
+@pytest.mark.parametrize("gold", [None, 42, "", " \n", [], ["Paris", ""], ["Paris", 4], '["Paris", ""]'])
 def test_a_reference_that_is_none_is_refused_with_its_row(gold: Any) -> None:
     assert [bool(fault) for fault in validate_rows(final_answer=["Paris", gold])] == [False, True]
     with pytest.raises(InputError) as error:

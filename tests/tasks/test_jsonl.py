@@ -62,11 +62,23 @@ def test_a_prompt_column_is_used_as_it_is(tmp_path: Path, prompt: object) -> Non
     assert any("no test split" in note for note in task.notes)
 
 
-def test_numbers_become_text_as_they_are_written(tmp_path: Path) -> None:
-    answers = [7, 7.5, "7.50", "2024-01-01", -3, 10**20]
+def test_answers_become_text_as_they_are_written(tmp_path: Path) -> None:
+    answers = [7, 7.5, "7.50", "2024-01-01", -3, 10**20, [1, 2], ["Zürich", "It's"], {"a": None}, True]
     rows = [{"prompt": str(index), "final_answer": answer} for index, answer in enumerate(answers)]
     task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
-    assert list(task.train["final_answer"]) == ["7", "7.5", "7.50", "2024-01-01", "-3", str(10**20)]
+    texts = [
+        "7",
+        "7.5",
+        "7.50",
+        "2024-01-01",
+        "-3",
+        str(10**20),
+        "[1, 2]",
+        '["Zürich", "It\'s"]',
+        '{"a": null}',
+        "True",
+    ]
+    assert list(task.train["final_answer"]) == texts
 
 
 def test_tests_of_different_shapes_stay_as_they_are(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_workers_that_fail_are_not_held_against_the_model(monkeypatch: pytest.Mo
         (r"\frac{1}{", "broken off", "cut"), (r"\foo{x}", "not known", "a command that nobody knows"),
         ("10^{10^{10}}", "tower", "a bomb"), ("1" * 1000, "longer", "long"),
         (r"\sqrt{4} = 3", "prove", "a false chain"),
+        ('["28", "28.0"]', "not one", "a list of texts in JSON"), ('["x"]', "not one", "a list of one"),
     ],
 )  # fmt: skip
 def test_a_gold_that_cannot_be_verified_says_why(gold: object, word: str, why: str) -> None:
