@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
-from rlvr.verifiers.choices import read_choice, reference_fault, reference_letter
+from rlvr.verifiers.choices import LETTERS, read_choice, reference_fault, reference_letter
 
 
 def multiple_choice(
@@ -81,4 +81,7 @@ def _score(completion: Any, gold: str, choices: list[str] | None) -> tuple[float
 
 def _row_fault(gold: Any, choices: Any) -> str | None:
     fault = reference_fault(gold, choices)
-    return fault and f"it has {fault}. Write final_answer as a letter (A is the first) or a text of its choices."
+    return fault and (
+        f"it has {fault}. Write choices as a list of 2 to {len(LETTERS)} different texts, and final_answer as a letter "
+        "(A is the first) or one of these texts."
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import Task
-from rlvr.data.io import Row, read_splits, to_datasets
+from rlvr.data.io import Row, missing_column_error, read_splits, to_datasets
 from rlvr.data.usable_rows import usable_rows
 from rlvr.verifiers.choices import LETTERS, reference_fault
 
@@ -57,6 +57,9 @@ def multiple_choice(
         raw = {**raw, "train": raw["auxiliary_train"]}
 
     def convert(row: Row, number: int, split: str) -> Row | str:
+        if not {"answerKey", "answer"} & row.keys():
+            hint = 'MMLU calls it "answer".'
+            raise missing_column_error(f"{source}, {split} row {number}", "answerKey", row, hint, row=number)
         choices, gold = _read(row)
         if fault := reference_fault(gold, choices):
             return fault

@@ -79,7 +79,8 @@ def usable_rows(
             if len(rows) == limit:
                 break
             tried += 1
-            converted = convert(item["row"], item["number"], split)
+            asks = str(item["row"][columns[0]] or "").strip()
+            converted = convert(item["row"], item["number"], split) if asks else f"an empty {columns[0]}"
             if isinstance(converted, str):
                 dropped[converted] += 1
             else:

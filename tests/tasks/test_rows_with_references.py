@@ -85,6 +85,9 @@ CALL = {"query": "Weigh it?", "tools": '[{"name": "weigh", "parameters": {"grams
         ("multiple_choice", {"choices": ["a", "b"], "answer": -1}, "not published"),
         ("multiple_choice", {"choices": ["a"], "answer": "A"}, "one choice"),
         ("multiple_choice", {"choices": None, "answer": "A"}, "no choices"),
+        ("multiple_choice", {"question": " ", "choices": ["a", "b"], "answer": 0}, "an empty question"),
+        ("multiple_choice", {"question": None, "choices": ["a", "b"], "answer": 0}, "no question"),
+        ("function_calls", {**CALL, "query": "", "answers": '[{"name": "weigh", "arguments": {"grams": 1}}]'}, "empty"),
         ("json_extraction", {"text": "A new text", "schema": TABLE, "item": "{}"}, "not valid"),
         ("json_extraction", {"text": "A new text", "schema": '{"type": 7}', "item": "{}"}, "no schema"),
         ("json_extraction", {"text": "A new text", "schema": '{"$ref": "http://127.0.0.1:9/"}', "item": "{}"}, "apart"),
@@ -160,8 +163,16 @@ def test_options_and_files_that_are_wrong_are_named(
     assert (error.value.kind, error.value.key) == (kind, key)
 
 
-def test_a_missing_column_is_named_with_its_row(tmp_path: Path) -> None:
-    add(write_calls(tmp_path), {"query": "Weigh it?", "answers": "[]"})
+@pytest.mark.parametrize(
+    ("name", "row", "key"),
+    [
+        ("function_calls", {"query": "Weigh it?", "answers": "[]"}, "tools"),
+        ("multiple_choice", {"question": "Which one?", "choices": ["a", "b"]}, "answerKey"),
+    ],
+)
+def test_a_missing_column_is_named_with_its_row(name: str, row: dict[str, Any], key: str, tmp_path: Path) -> None:
+    load, write, *_ = TASKS[name]
+    add(write(tmp_path), row)
     with pytest.raises(InputError) as error:
-        function_calls(path=str(tmp_path))
-    assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", "tools", 32)
+        load(path=str(tmp_path), test_fraction=0)
+    assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", key, 32)
