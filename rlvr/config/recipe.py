@@ -231,8 +231,11 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         text.lines,
     )
     if problems:
-        # Each reward once, without a gate, and local: so far, they can be checked.
-        usable = tuple({spec.name: replace(spec, gate=None, where=None) for spec in rewards}.values())
+        # Each reward once, without a gate, local, and with one task for all its rows: so far, they can be checked.
+        usable = tuple(
+            {spec.name: replace(spec, gate=None, where=None, applies_to=spec.applies_to if labels else None)
+             for spec in rewards}.values()
+        )  # fmt: skip
         usable_evaluation = evaluation if evaluation_is_usable else None
         raise RecipeError(problems, replace(recipe, rewards=usable, evaluation=usable_evaluation))
     return recipe

@@ -208,6 +208,7 @@ def read_tasks(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec
         without = ", ".join(part.label for part in parts if part.weight is None)
         fix = "Give every entry one, or none."
         problems.append(at.problem(f": {weights[0].label} has a weight and {without} has none. {fix}", "missing-key"))
+        parts = [replace(part, weight=None) for part in parts]
     return TaskSpec(" + ".join(labels), parts=tuple(parts)) if len(parts) == len(value) else None
 
 
@@ -230,6 +231,7 @@ def _read_entry(value: Any, number: int, tasks: KeyLocation, problems: list[Prob
     elif weight is not None and not (math.isfinite(weight) and weight > 0):
         text = f"is {weight}, but should be above 0. Remove the entry to leave the task out."
         problems.append(at.child("weight").problem(text, "out-of-range"))
+        weight = 1.0
     return TaskSpec(spec.name, options, label, None if weight is None else float(weight))
 
 
@@ -307,7 +309,8 @@ def _task_problems(rewards: Sequence[RewardSpec], labels: Sequence[str], at: Key
                 "count there. Let both apply to the same tasks."
             )
             yield at.child(f"{spec.name}.gate", f": the gate of {spec.name}").problem(text, "conflicting-keys")
-    for label in labels if rewards else ():
+    is_misspelt = any(set(spec.applies_to or ()) - set(labels) for spec in rewards)
+    for label in labels if rewards and not is_misspelt else ():
         if not any(spec.weight for spec in rewards if spec.applies(label)):
             text = f": no reward with a weight applies to the task {label}, so it trains nothing. Add one."
             yield at.problem(text, "task-without-reward")
@@ -316,8 +319,10 @@ def _task_problems(rewards: Sequence[RewardSpec], labels: Sequence[str], at: Key
 def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Problem]:
     """What is wrong with the rewards together."""
     names = [spec.name for spec in rewards]
+    why = "is listed twice, and TRL would merge the metrics of both"
+    fix = "Keep one, or let the other be a file of your own that imports it under another name (docs/rewards.md)"
     problems = [
-        at.problem(f": {name} is listed twice, and TRL would merge the metrics of both. Keep one.", "duplicate-reward")
+        at.problem(f": {name} {why}. {fix}.", "duplicate-reward")
         for name in sorted({name for name in names if names.count(name) > 1})
     ]
     if rewards and all(spec.weight == 0 for spec in rewards):

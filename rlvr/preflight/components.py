@@ -131,7 +131,13 @@ class RunComponents:
 
 
 def load_components(
-    recipe: Recipe, target: TargetMachine, processes: int, attempt: Attempt, *, with_model: bool = True
+    recipe: Recipe,
+    target: TargetMachine,
+    processes: int,
+    attempt: Attempt,
+    *,
+    with_model: bool = True,
+    with_metric: bool = True,
 ) -> RunComponents:
     """Load the components, each whether or not the others could be loaded.
 
@@ -139,6 +145,7 @@ def load_components(
         attempt: calls a function and returns its result, or records its InputError, which is about a section of the
             recipe, and returns None (`Findings.attempt`).
         with_model: whether to load the tokenizer and the model's configuration.
+        with_metric: whether to choose the metric, which needs a right reward for each task.
     """
     from rlvr.evaluation import choose_metrics
 
@@ -147,7 +154,7 @@ def load_components(
     task = attempt(lambda: load_task(recipe.task), "tasks" if recipe.task.parts else "task.name")
     environments = attempt(lambda: load_environments(recipe.environments), "environment")
     metric = tokenizer = config = None
-    if rewards is not None:
+    if rewards is not None and with_metric:
         metric = attempt(lambda: choose_metrics(recipe, rewards), "evaluation.metric")
     if with_model:
         tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")

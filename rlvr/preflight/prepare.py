@@ -105,7 +105,9 @@ def prepare_run(
     world_size = target.processes()
     state = launch.join(recipe)
     processes = world_size or state.num_processes
-    components = load_components(recipe, target, processes, findings.attempt)
+    # With a fault of the rewards, those of a task, and its metric, are unknown.
+    with_metric = not recipe.task.parts or not any(key.split(".")[0] == "rewards" for key in findings.unknown_keys)
+    components = load_components(recipe, target, processes, findings.attempt, with_metric=with_metric)
     recipe, engine = _choose_engine(components, state.num_processes)
     components = replace(components, recipe=recipe)
     check_components(components, findings)

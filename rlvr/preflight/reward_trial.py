@@ -260,9 +260,14 @@ def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values)
             listed = "; ".join(
                 f"{score} for {' and '.join(answers)} in {rows}" for (score, rows), answers in payments.items()
             )
+            # A gate is another reward of the recipe, which applies to at least the same tasks.
+            can_gate = metric in rewards and metric.name not in (reward.name, reward.gate)
+            if metric.applies_to is not None:
+                can_gate = can_gate and set(reward.applies_to or ("",)) <= set(metric.applies_to)
+            gating = f", or set `gate: {metric.name}` for the reward in the recipe" if can_gate else ""
             yield Problem(
                 f"The reward {reward.name} pays for answers without content ({listed}). Training finds "
-                f"such answers first. Return 0 for them, or set `gate: {metric.label}` for the reward in the recipe.",
+                f"such answers first. Return 0 for them{gating}.",
                 "paid-noise", f"rewards.{reward.name}", row=first_row, level="warning",
             )  # fmt: skip
 

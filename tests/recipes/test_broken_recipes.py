@@ -20,6 +20,12 @@ OWN = """task:
   columns: {question: problem, final_answer: solution}
   prompt_template: "{question}"
   style: chat"""
+ONE, TWO = "{name: math_correctness, applies_to: [one]}", "{name: countdown, applies_to: [two]}"
+
+
+def mixed(*rewards: str, weight: str = "weight: 1") -> list[str]:
+    tasks = f"{{name: arithmetic, label: one, {weight}}}, {{name: countdown, label: two, train_rows: 96, weight: 1}}"
+    return ["--task", "null", "--tasks", f"[{tasks}]", "--rewards", f"[{', '.join(rewards)}]"]
 
 
 @pytest.fixture
@@ -131,6 +137,16 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
         ),
         (["--model_init_kwargs", "{attention_dropout: x}"], "wrong-type", "model_init_kwargs", "no number"),
         (["--output_dir", "/proc/x"], "unwritable", "output_dir", "a file system without files of ours"),
+        (mixed(ONE, TWO, weight="weight: 0"), "out-of-range", "tasks.arithmetic.weight", "a task that is never drawn"),
+        (mixed(ONE, TWO, weight="weight: null"), "missing-key", "tasks", "a weight for one of two"),
+        (mixed(ONE), "task-without-reward", "rewards", "a task that nothing scores"),
+        (
+            mixed(TWO.replace("countdown", "answer_format"), ONE.replace("math_correctness", "answer_format")),
+            "duplicate-reward",
+            "rewards",
+            "one verifier for each task",
+        ),
+        (mixed(ONE, TWO.replace("two", "tow")), "unknown-task", "rewards.countdown.applies_to", "a typo"),
         (["--evaluation.max_new_tokens", "9999"], "completion-too-long", "evaluation.max_new_tokens", "no position"),
     ],
 )

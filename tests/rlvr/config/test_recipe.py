@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlvr.config import schema
 from rlvr.config.foreign_keys import OTHER_NAMES
 from rlvr.config.overrides import parse_overrides
-from rlvr.config.recipe import SECTIONS, load_recipe, write_recipe
+from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe, write_recipe
 from rlvr.errors import InputError
 
 GOOD = """\
@@ -166,6 +166,12 @@ def test_a_faulty_recipe_is_refused_with_the_key(write_yaml: Write, text: str, k
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(text))
     assert (caught.value.kind, caught.value.key) == (kind, key), why
+
+
+def test_further_checks_of_one_task_see_all_its_rewards(write_yaml: Write) -> None:
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(write_yaml(GOOD.replace("weight: 0.5", "applies_to: [x]")))
+    assert caught.value.rest is not None and all(one.applies("") for one in caught.value.rest.rewards)
 
 
 def test_an_unknown_key_comes_with_its_line_and_the_nearest_known_key(write_yaml: Write) -> None:

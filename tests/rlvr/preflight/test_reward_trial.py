@@ -118,6 +118,15 @@ def test_each_reward_that_pays_for_answers_without_content_is_named(
         assert all(part in problem.message for part in (paying.name, "gate: right", *amounts)), why
 
 
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [([], "no reward gates itself"), ([replace(reward(right), applies_to=("one",))], "the metric of one task only")],
+)
+def test_a_gate_is_offered_only_where_a_recipe_may_have_it(others: list[Reward], why: str) -> None:
+    problems = [one for one in tried(*others, reward(question_words)) if one.kind == "paid-noise"]
+    assert problems and not any("gate:" in one.message for one in problems), why
+
+
 def test_a_reward_that_scores_nothing_is_named() -> None:
     [problem] = tried(reward(right), reward(unsure))
     assert kinds([problem]) == [("unscored-rows", "warning")] and "unsure" in problem.message
