@@ -92,7 +92,8 @@ def test_write_an_environment_does_what_the_page_says(
     follow("write-an-environment.md", tmp_path, monkeypatch, capfd, steps=16)
     steps = [line for line in read_metrics(tmp_path / "runs" / "my-first-tools" / "metrics.jsonl") if "reward" in line]
     for name in ("rewards/environment/mean", "tools/call_frequency"):
-        assert steps[0][name] < 0.5 and sum(line[name] for line in steps[-5:]) / 5 > 0.55, name
+        first, last = (sum(line[name] for line in part) / len(part) for part in (steps[:3], steps[-5:]))
+        assert steps[0][name] < 0.5 and last > first + 0.15, name
 
 
 def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:
