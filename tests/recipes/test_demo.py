@@ -76,7 +76,7 @@ def test_accuracy_rises_by_sixty_points_on_problems_never_seen(demo: Demo) -> No
     assert 0.15 <= evaluation["base"]["accuracy"] <= 0.35
     assert evaluation["difference"]["points"] >= 0.60
     assert evaluation["difference"]["interval"]["low"] >= 0.50
-    assert evaluation["trained"]["rewards"]["answer_format"] >= 0.98
+    assert evaluation["trained"]["rewards"]["answer_format"] >= 0.90
 
 
 def test_the_output_is_what_a_newcomer_should_read_and_nothing_else(demo: Demo) -> None:
@@ -173,10 +173,10 @@ def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(
     """
     words = ["--rewards", "[{name: answer_format}]", "--evaluation.metric", "math_correctness"]
     evaluation = train_shorter(tmp_path / "run", *words)
-    assert evaluation["trained"]["rewards"]["answer_format"] >= 0.98
+    assert evaluation["trained"]["rewards"]["answer_format"] >= 0.90
     assert evaluation["difference"]["points"] <= 0.25
     assert with_a_carry(tmp_path / "run") <= 0.35
-    assert with_a_carry(shorter) >= 0.90 and with_a_carry(demo.run) >= 0.95
+    assert with_a_carry(shorter) >= 0.80 and with_a_carry(demo.run) >= 0.90
 
 
 def test_the_evaluation_script_finds_what_the_run_found(
