@@ -93,6 +93,10 @@ class Launch:
         """The ranks' exit codes, by rank."""
         return [int(path.read_text()) for path in sorted(self.notes.glob("[0-9]*.code"))]
 
+    def sharded(self) -> list[list[str]]:
+        """The classes of the modules that FSDP sharded, by rank."""
+        return [path.read_text().splitlines() for path in sorted(self.notes.glob("*.sharded"))]
+
     def output(self) -> str:
         return (self.notes / "output.txt").read_text(errors="replace")
 

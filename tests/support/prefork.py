@@ -200,8 +200,8 @@ def sample_by_row() -> None:
 def shard_on_cpus() -> None:
     """Make accelerate use FSDP on CPUs, where its version 1.15 uses DDP instead.
 
-    Sharding, gathering for generation, saving and loading are the code that runs on GPUs. Sharded modules are printed,
-    so that a test can see them.
+    Sharding, gathering for generation, saving and loading are the code that runs on GPUs. Each rank notes the modules
+    that it shards in a file of its own (`Launch.sharded`): its output is shared with libraries that redirect theirs.
     """
     import torch.distributed.fsdp
     from accelerate.state import AcceleratorState, PartialState
@@ -224,11 +224,14 @@ def shard_on_cpus() -> None:
     AcceleratorState.__init__ = init_with_fsdp
     shard = torch.distributed.fsdp.fully_shard
 
-    def shard_and_print(module: Any, **kwargs: Any) -> Any:
-        print("sharded:", type(module).__name__, flush=True)
+    notes = Path(os.environ["LAUNCH_NOTES"], f"{os.environ['RANK']}.sharded")
+
+    def shard_and_note(module: Any, **kwargs: Any) -> Any:
+        with notes.open("a") as file:
+            file.write(f"{type(module).__name__}\n")
         return shard(module, **kwargs)
 
-    torch.distributed.fsdp.fully_shard = shard_and_print
+    torch.distributed.fsdp.fully_shard = shard_and_note
 
 
 if __name__ == "__main__":
