@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_merge import CompletionTable, RolloutBatch
+from rlvr.training.batch_scores import BatchScores, duplicate_fraction
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.environment_trainer import EnvironmentTrainer
 from rlvr.training.rollout_check import RolloutCheck
@@ -80,9 +82,8 @@ class RecipeTrainer(EnvironmentTrainer):
         self._failures: list[RewardFailure] = []
         self._masked_generations = 0  # in a row
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
-        self._scores = torch.empty(0)  # (completions of all ranks, rewards), NaN where masked, of the last generation
+        self._scores: BatchScores  # of the last generation
         self._logged_columns: set[str] = set()
-        self._task_of_row: list[str | None] = []  # of each row of `_scores`
         self._seconds = dict.fromkeys(("generation", "tools", "rewards"), 0.0)
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
@@ -134,20 +135,20 @@ class RecipeTrainer(EnvironmentTrainer):
         raw = super().compute_rewards(inputs, prompts, completions, completion_ids_list)
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
             self._raise_or_report_failures()
-        tasks = [row[TASK] for row in inputs] if self._tasks else []
-        self._task_of_row = gather_object(tasks) if tasks else [None] * len(raw)
-        rows = apply_gates_and_mask(raw.tolist(), self._rewards, self._task_of_row)
+        tasks = gather_object([row[TASK] for row in inputs]) if self._tasks else [None] * len(raw)
+        rows = apply_gates_and_mask(raw.tolist(), self._rewards, tasks)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
-        self._scores = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
+        scores = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
+        self._scores = BatchScores(scores, self.reward_weights, [reward.label for reward in self._rewards], tasks)
         unscored = torch.isnan(raw).all(dim=0).tolist()
-        applying = [any(map(reward.applies, set(self._task_of_row))) for reward in self._rewards]
+        applying = [any(map(reward.applies, set(tasks))) for reward in self._rewards]
         self.scoring_nothing = [
             reward.name for reward, none, applies in zip(self._rewards, unscored, applying, strict=True)
             if none and applies
         ]  # fmt: skip
-        self._watch_masked(self._masked())
+        self._watch_masked(self._scores.masked())
         self._seconds["rewards"] += time.perf_counter() - started
-        return self._scores
+        return scores
 
     def _raise_or_report_failures(self) -> None:
         """End the run on all ranks, or continue without the rows, as the recipe says."""
@@ -178,15 +179,6 @@ class RecipeTrainer(EnvironmentTrainer):
                 "returned None. Check what it reads (columns, golds, a server)."
             )
 
-    def _masked(self) -> torch.Tensor:
-        """(completions of all ranks,) whether a row of the last generation is masked."""
-        return self._scores.isnan().all(dim=1)
-
-    def _totals(self) -> torch.Tensor:
-        """(completions of all ranks,) weighted rewards of the last generation; NaN where masked."""
-        totals = (self._scores * self.reward_weights.to(self._scores.device)).nansum(dim=1)
-        return totals.masked_fill(self._masked(), torch.nan)
-
     # ------------------------------------------------------------------------------------------------------------------
     # Completions and their advantages
 
@@ -209,7 +201,7 @@ class RecipeTrainer(EnvironmentTrainer):
         def sample(rows: list[Any]) -> RolloutBatch:
             self.write_table(CompletionTable())
             tensors = self._sample_once(rows)
-            return RolloutBatch(tensors, self._scores, self.read_table())
+            return RolloutBatch(tensors, self._scores.values, self.read_table())
 
         first = sample(inputs)
         with self.without_further_metrics():
@@ -224,7 +216,7 @@ class RecipeTrainer(EnvironmentTrainer):
         for name, value in metrics.items():
             self.add_metric(name, value)
         self.write_table(batch.table)
-        self._scores = batch.rewards
+        self._scores = replace(self._scores, values=batch.rewards)
         return batch.tensors
 
     def _sample_once(self, inputs: Any) -> dict[str, Any]:
@@ -237,7 +229,7 @@ class RecipeTrainer(EnvironmentTrainer):
         for reward in self._rewards if self._tasks else ():
             for part in ("mean", "std"):  # TRL's are NaN if the reward applies to no completion of the batch
                 self.drop_nan_metric(f"rewards/{reward.label}/{part}")
-        masked = self._masked()
+        masked = self._scores.masked()
         if masked.any():
             # No advantage is not enough: the tokens would still count in the loss's denominator, and in the KL term.
             output["completion_mask"] = output["completion_mask"] * (~masked[own_rows]).unsqueeze(1).int()
@@ -249,12 +241,12 @@ class RecipeTrainer(EnvironmentTrainer):
         """Apply adaptive normalisation, and 0 for groups without spread, to the update and to the table."""
         # In the other aggregation each reward is normalised by itself, so there all of them must be equal.
         summed = self.multi_objective_aggregation == "sum_then_normalize"
-        flat = advantage.without_spread(self._totals() if summed else self._scores, self._group_size())
+        flat = advantage.without_spread(self._scores.totals() if summed else self._scores.values, self._group_size())
         self.replace_metric("frac_reward_zero_std", flat.float().mean().item())
         logged = self.last_advantages(len(flat))  # TRL's table may hold fewer rows than one generation has
         if self._run_settings["adaptive"]:
             threshold = self._run_settings["adaptive_threshold"]
-            advantages = advantage.adaptive(self._totals(), self._group_size(), threshold)
+            advantages = advantage.adaptive(self._scores.totals(), self._group_size(), threshold)
             output["advantages"] = advantages[own_rows].to(output["advantages"].dtype)
             logged = advantages.tolist()[-len(logged) :]
         output["advantages"] = output["advantages"].masked_fill(flat[own_rows], 0.0)
@@ -313,30 +305,13 @@ class RecipeTrainer(EnvironmentTrainer):
     # Metrics
 
     def _add_batch_metrics(self) -> None:
-        """Add what TRL doesn't log of a batch: extremes of rewards, advantages, repeated completions."""
-        totals = self._totals()
-        scored = ~totals.isnan()
-        if scored.any():
-            named = {f"rewards/{reward.label}": self._scores[:, index] for index, reward in enumerate(self._rewards)}
-            for name, values in {"reward": totals, **named}.items():
-                known = values[~values.isnan()]
-                if len(known):  # else the reward applies to none of these tasks
-                    self.add_metric(f"{name}/min", known.min().item())
-                    self.add_metric(f"{name}/max", known.max().item())
-        count = len(self._scores)
-        for label in self._tasks:
-            own = torch.tensor([task == label for task in self._task_of_row], device=totals.device)
-            self.add_metric(f"tasks/{label}/share", own.float().mean().item())
-            if (own & scored).any():
-                self.add_metric(f"tasks/{label}/reward", totals[own & scored].mean().item())
+        count = len(self._scores.values)
         advantages = torch.tensor(self.last_advantages(count))
-        for name, value in advantage.statistics(advantages, totals.cpu()).items():
+        statistics = advantage.statistics(advantages, self._scores.totals().cpu())
+        for name, value in (*self._scores.metrics(self._tasks), *statistics.items()):
             self.add_metric(name, value)
-        texts = [str(text) for text in self.last_completions(count)]
-        size = self._group_size()
-        groups = [texts[start : start + size] for start in range(0, len(texts), size)]
-        if texts:
-            self.add_metric("completions/duplicate_fraction", 1 - sum(len(set(group)) for group in groups) / len(texts))
+        if texts := [str(text) for text in self.last_completions(count)]:
+            self.add_metric("completions/duplicate_fraction", duplicate_fraction(texts, self._group_size()))
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         started, seconds_before = time.perf_counter(), sum(self._seconds.values())
