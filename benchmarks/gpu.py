@@ -213,7 +213,8 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[li
     """Rows of the two tables: memory by moment, seconds of a step."""
     from transformers import AutoConfig
 
-    from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+    from rlvr.config.recipe import Recipe
+    from rlvr.config.specs import RewardSpec, TaskSpec
     from rlvr.estimates import estimate, this_machine
     from rlvr.estimates import parameters as counting
     from rlvr.estimates.memory import GIB, MOMENTS

@@ -22,7 +22,8 @@ from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Qwen2Config
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import adapter_bytes, base_weights, optimizer

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer

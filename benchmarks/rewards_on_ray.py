@@ -22,7 +22,7 @@ from unittest import mock
 
 from benchmarks.reward_backends import TESTS, programs
 from rlvr import console
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.support.ray_clusters import RayCluster

@@ -61,7 +61,7 @@ class Work:
 
 
 def measure_calls() -> None:
-    from rlvr.config.recipe import EnvironmentSpec
+    from rlvr.config.specs import EnvironmentSpec
     from rlvr.environments.rollouts import EnvironmentWorkers
 
     cores = len(os.sched_getaffinity(0))
@@ -88,7 +88,8 @@ def measure_overhead() -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     from rlvr.config import schema
-    from rlvr.config.recipe import EnvironmentSpec, Recipe, RewardSpec, TaskSpec
+    from rlvr.config.recipe import Recipe
+    from rlvr.config.specs import EnvironmentSpec, RewardSpec, TaskSpec
     from rlvr.environments.loading import load_environments
     from rlvr.environments.messages import as_table
     from rlvr.environments.proxies import Environments

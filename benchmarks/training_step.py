@@ -92,7 +92,7 @@ def start_of(name: str, folder: Path) -> tuple[float, float]:
 
 def scored(repeats: int) -> dict[str, tuple[float, float]]:
     """Milliseconds (median) of scoring 64 completions: as TRL does, by a call, and by workers."""
-    from rlvr.config.recipe import RewardSpec
+    from rlvr.config.specs import RewardSpec
     from rlvr.scoring.registry import load_rewards
     from rlvr.scoring.scorer import Scorer
 

@@ -33,8 +33,8 @@ from typing import Any
 
 from rlvr import console
 from rlvr.config import schema
-from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe, require_one_task
-from rlvr.config.sections import SPLITS
+from rlvr.config.recipe import Recipe, load_recipe, require_one_task
+from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.errors import InputError
 
 INTERRUPTED = 75

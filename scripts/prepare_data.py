@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe, load_recipe, require_one_task
-from rlvr.config.sections import SPLITS, TaskSpec
+from rlvr.config.specs import SPLITS, TaskSpec
 from rlvr.data.io import READABLE, read_rows, task_section, write_rows
 from rlvr.errors import InputError
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 from rlvr import console
 from rlvr.config import schema
-from rlvr.config.recipe import DEFAULTS, EvaluationSpec, Recipe, load_recipe
+from rlvr.config.recipe import DEFAULTS, Recipe, load_recipe
+from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import InputError
 from rlvr.formatting import flatten
 from rlvr.scoring.registry import find_plugin, runs_in_trainer

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.backends.http.backend import HttpRewardBackend
 from rlvr.scoring.registry import load_reward
 
@@ -157,7 +157,7 @@ def test_a_ray_node_finds_the_bundled_rewards_in_the_wheel(installed: Path, tmp_
     """What a Ray task runs on a node, without Ray."""
     program = (
         "import os, pickle\n"
-        "from rlvr.config.recipe import RewardSpec\n"
+        "from rlvr.config.specs import RewardSpec\n"
         "from rlvr.scoring.backends.ray_cluster import node\n"
         f"specs = pickle.dumps([RewardSpec({REWARD!r})])\n"
         "print(node.handshake([specs], os.getcwd())['environment_info'])"

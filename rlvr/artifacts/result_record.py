@@ -18,7 +18,8 @@ from typing import Any
 from rlvr.artifacts import directory
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.config.recipe import RESOLVED, Recipe, TaskSpec
+from rlvr.config.recipe import RESOLVED, Recipe
+from rlvr.config.specs import TaskSpec
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping, without_folder

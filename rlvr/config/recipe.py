@@ -24,17 +24,8 @@ from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe_text import RecipeText
 from rlvr.config.sagemaker import SageMakerSettings, read_settings
-from rlvr.config.sections import (
-    EnvironmentSpec,
-    EvaluationSpec,
-    RewardSpec,
-    TaskSpec,
-    read_environments,
-    read_evaluation,
-    read_rewards,
-    read_task,
-    read_tasks,
-)
+from rlvr.config.sections import read_environments, read_evaluation, read_rewards, read_task, read_tasks
+from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import flatten
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.sections import SPLITS
+from rlvr.config.specs import SPLITS
 from rlvr.data.io import question_key
 from rlvr.data.task import Task
 from rlvr.errors import InputError

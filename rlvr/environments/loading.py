@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.config.recipe import EnvironmentSpec
+from rlvr.config.specs import EnvironmentSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import check_options, companion_function, find_plugin
 from rlvr.scoring.reward import label_of

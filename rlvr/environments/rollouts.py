@@ -28,7 +28,7 @@ from concurrent.futures import Future
 from multiprocessing import connection
 from typing import Any
 
-from rlvr.config.recipe import EnvironmentSpec
+from rlvr.config.specs import EnvironmentSpec
 from rlvr.workers.fork_server import ForkServer, WorkerError, WorkerSpec, describe_status
 from rlvr.workers.messages import receive, send
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts import directory
-from rlvr.config.recipe import EvaluationSpec, Recipe, load_recipe, require_one_task
+from rlvr.config.recipe import Recipe, load_recipe, require_one_task
+from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import InputError
 from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, TransformersEngine

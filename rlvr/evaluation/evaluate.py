@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.directory import ANSWERS
-from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task

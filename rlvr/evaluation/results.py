@@ -10,7 +10,8 @@ from typing import Any
 
 from rlvr import console
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec
 from rlvr.environments.messages import as_table
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlvr.artifacts.export_record import Remeasurement
 from rlvr.config.batch_plan import reward_batch_timeout
-from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import InputError
 from rlvr.evaluation import TransformersEngine, choose_metrics, greedy_decoding, held_out_rows, rewards_to_run
 from rlvr.evaluation.conversations import open_player

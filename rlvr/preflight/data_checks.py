@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rlvr.config.reward_location import is_remote
-from rlvr.config.sections import SPLITS
+from rlvr.config.specs import SPLITS
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents

@@ -6,8 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from rlvr.config.recipe import EvaluationSpec
-from rlvr.config.sections import SPLITS
+from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson

@@ -69,7 +69,7 @@ def explain_item(item: bytes) -> dict[str, list[str]]:
 
 @cache
 def _rewards(specs: str) -> list[Reward]:
-    from rlvr.config.recipe import RewardSpec
+    from rlvr.config.specs import RewardSpec
     from rlvr.errors import InputError
     from rlvr.scoring.registry import load_reward
 

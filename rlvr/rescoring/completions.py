@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.sections import SPLITS
+from rlvr.config.specs import SPLITS
 from rlvr.data.io import Row, missing, missing_column_error, read_rows, row_error
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr import console
-from rlvr.config.recipe import RewardSpec, load_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 
 FORMER_FLAGS = {

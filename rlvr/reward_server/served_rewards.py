@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.errors import RequestError
 from rlvr.reward_server.limits import ServerLimits

@@ -16,7 +16,7 @@ from types import FrameType
 import uvicorn
 
 from rlvr import console
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.app import make_app
 from rlvr.reward_server.http_connection import HttpConnection

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, write_recipe
+from rlvr.config.recipe import Recipe, write_recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker.reward_hosts import needs_ray

@@ -26,8 +26,8 @@ from typing import Any
 
 from rlvr import console
 from rlvr.config import project, schema, value_types
-from rlvr.config.recipe import RewardSpec, TaskSpec
 from rlvr.config.reward_location import is_remote
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.errors import InputError

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlvr.config.recipe import RewardSpec
+    from rlvr.config.specs import RewardSpec
 
 
 class RewardError(Exception):
@@ -35,7 +35,7 @@ class Reward:
         function: the TRL reward function itself.
         options: keyword arguments added to every call.
         columns: the columns of the data that the function asks for.
-        weight, gate, where, applies_to: see `rlvr.config.recipe.RewardSpec`.
+        weight, gate, where, applies_to: see `rlvr.config.specs.RewardSpec`.
         spec: from which another process loads the same reward; None for a function that only this process has (a
             lambda, a closure).
     """

@@ -16,7 +16,8 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr.artifacts.checkpoints import newest_complete
 from rlvr.artifacts.identity import Identity
-from rlvr.config.recipe import EvaluationSpec, Recipe
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments

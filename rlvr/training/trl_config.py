@@ -15,7 +15,8 @@ from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config import schema
-from rlvr.config.recipe import Recipe, RewardSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
 from rlvr.scoring.reward import Reward

@@ -15,7 +15,7 @@ import run_grpo
 from rewards.code_execution import code_execution
 from rlvr.config import conversion, foreign_keys
 from rlvr.config.recipe import load_recipe
-from rlvr.config.sections import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
 from tests.docs.test_docs import BLOCK, FILE, REPOSITORY
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import EnvironmentSpec
+from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers
 from tests.support.attacks.targets import REPOSITORY
 from tests.support.attacks.tool_calls import SECRET, TOOL_CALLS, ToolCall

@@ -14,7 +14,7 @@ import pytest
 from rewards.code_execution import code_execution, explain, validate_rows
 from rewards.code_quality import code_quality
 from rewards.code_tiered import code_tiered
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_reward
 from rlvr.verifiers.code import VERDICTS, Judgement, Limits, completion_judge, judge, judge_many

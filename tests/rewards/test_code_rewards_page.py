@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from rewards.code_execution import code_execution
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.verifiers.code import VERDICTS
 from rlvr.verifiers.code.compare_output import output_fault

@@ -20,7 +20,7 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward
 from rewards.keyword_coverage import keyword_coverage
 from rewards.reasoning_length import reasoning_length
 from rewards.repetition import repetition
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import RewardError
 

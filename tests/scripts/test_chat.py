@@ -10,7 +10,8 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts.directory import write_status
-from rlvr.config.recipe import RewardSpec, load_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.dialogue import Dialogue, find_run

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, histogram
 from rlvr.errors import InputError
 from scripts import filter_by_pass_rate as script

@@ -8,7 +8,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.check import check_components

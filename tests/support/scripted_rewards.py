@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.config.sections import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError

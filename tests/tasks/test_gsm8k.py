@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.sections import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task

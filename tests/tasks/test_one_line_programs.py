@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.config.sections import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.data.number_pairs import split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError

@@ -15,7 +15,8 @@ from datasets import Dataset
 from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import EXIT_INTERRUPTED, Resumption, RunStatus, agree, choose_resumption
-from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 
 ROWS = Dataset.from_dict({"prompt": ["one", "two"]})

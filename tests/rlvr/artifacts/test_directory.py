@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr.artifacts import directory
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 
 ALONE: Any = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None)

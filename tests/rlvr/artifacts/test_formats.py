@@ -14,7 +14,8 @@ from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.directory import FORMAT, read_status, write_status
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import RunStatus, choose_resumption
-from rlvr.config.recipe import EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.report import write_comparison, write_report
 from scripts import evaluate, report, rollouts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import EnvironmentSpec
+from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers, Rollout
 
 COUNTER = EnvironmentSpec("tests/support/counting.py", {})

@@ -17,7 +17,8 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from rlvr.artifacts.identity import Identity
-from rlvr.config.recipe import EnvironmentSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EnvironmentSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.modeling import loading as models
 from rlvr.scoring.registry import load_rewards

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, LlamaConfig, MixtralConfig
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec, load_recipe
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import Estimate, estimate, find_machine
 from rlvr.estimates.memory import GIB
 from tests.rlvr.estimates.test_parameters import qwen

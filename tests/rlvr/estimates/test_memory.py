@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks import memory as real
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.memory import (

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks import memory as real
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
 from rlvr.estimates.rollouts import RolloutPlan

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rlvr.config.recipe import EnvironmentSpec, EvaluationSpec, Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.evaluation import EvaluatedModel, choose_metric, greedy_decoding, write_evaluation
 from rlvr.evaluation.conversations import open_player

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.config.recipe import load_recipe, write_recipe
-from rlvr.config.sections import Reference
+from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.lenient_match import match_leniently

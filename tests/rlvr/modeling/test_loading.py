@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from datasets import Dataset
 
-from rlvr.config.recipe import TaskSpec
 from rlvr.config.sagemaker import SageMakerSettings
+from rlvr.config.specs import TaskSpec
 from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.errors import Problem

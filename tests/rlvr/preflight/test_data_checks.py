@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datasets import Dataset
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
 from rlvr.preflight.data_checks import refused_rows
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from datasets import Dataset
 
-from rlvr.config.recipe import EvaluationSpec
+from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import Problem
 from rlvr.preflight.check import check_components
 from rlvr.preflight.measurement_checks import GOOD_HALF_WIDTH, MAX_HALF_WIDTH, half_width, rows_needed

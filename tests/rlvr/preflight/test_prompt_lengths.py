@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from rlvr.config.recipe import EnvironmentSpec
+from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.loading import load_environments
 from rlvr.preflight.generation_checks import check_gold_lengths
 from rlvr.preflight.prompt_lengths import PromptLengths

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec, load_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.specs import RewardSpec
 from rlvr.preflight.prepare import prepare_run
 from rlvr.preflight.reward_services import contact_services
 from rlvr.scoring.backends.base import differing_file

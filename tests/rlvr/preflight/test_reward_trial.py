@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.reward_attack import attack_rewards

@@ -20,7 +20,7 @@ from rewards.math_correctness import math_correctness
 from rewards.repetition import repetition
 from rewards.tag_format import tag_format
 from rlvr import judge
-from rlvr.config.recipe import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.red_team.exercise import attack

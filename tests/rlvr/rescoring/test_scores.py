@@ -273,7 +273,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("completion", "why"), HOSTILE, ids=[why for _, why in HOSTILE])
 def test_no_completion_breaks_scoring_or_explaining(completion: Any, why: str) -> None:
-    from rlvr.config.recipe import RewardSpec
+    from rlvr.config.specs import RewardSpec
     from rlvr.scoring.registry import load_rewards
 
     rewards = load_rewards([RewardSpec("math_correctness"), RewardSpec("answer_format", gate="math_correctness")])
@@ -386,7 +386,7 @@ def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
 def test_explain_is_called_from_the_file_of_the_reward(
     tmp_path: Path, explain: str, lines: list[str], error: str | None, why: str
 ) -> None:
-    from rlvr.config.recipe import RewardSpec
+    from rlvr.config.specs import RewardSpec
     from rlvr.scoring.registry import load_reward
 
     file = tmp_path / "mine.py"
@@ -409,7 +409,8 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
     from rlvr.artifacts.identity import Identity
     from rlvr.config import schema
-    from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+    from rlvr.config.recipe import Recipe
+    from rlvr.config.specs import RewardSpec, TaskSpec
     from rlvr.modeling import loading as models
     from rlvr.scoring.scorer import Scorer
     from rlvr.training import train as training

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
 from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
@@ -192,7 +192,7 @@ def slow(completions, **kwargs):
 CLIENT = """
 import json, sys, time
 from rlvr.scoring.registry import load_rewards
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.scorer import Scorer
 name, where, folder = sys.argv[1:]
 with Scorer(load_rewards([RewardSpec(name, where=where)]), timeout_s=20.0, batch_timeout_s=60.0) as scoring:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server import server_key
 from rlvr.scoring import reward_key

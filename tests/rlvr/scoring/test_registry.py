@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec, TaskSpec
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import (
     companion_function,

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.failures import CHAT_FIX, EXIT_FIX, FIXES, TEXT_FIX
 from rlvr.scoring.registry import load_reward, load_rewards
@@ -505,7 +505,7 @@ def test_nothing_is_left_when_the_caller_is_killed(puppets: Path) -> None:
 import sys, os, signal, threading
 sys.path[:0] = {[str(PROJECT)]!r}
 from rlvr.scoring.registry import load_rewards
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.scorer import Scorer
 rewards = load_rewards([RewardSpec({f"{puppets}:leaves_processes"!r}), RewardSpec({f"{puppets}:puppet"!r})])
 scorer = Scorer(rewards)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from transformers import TrainerCallback
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.tracking import live_trackers
 from rlvr.tracking.live_trackers import LiveTracker
 from tests.rlvr.tracking.test_results import EVALUATION, write
@@ -32,7 +33,8 @@ from types import SimpleNamespace
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import TrackioCallback, WandbCallback
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.health import Finding
 from rlvr.tracking.live_trackers import close_trackers, watch_trackers
 from rlvr.tracking.results import add_results

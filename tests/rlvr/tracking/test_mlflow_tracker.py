@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_tracker
 from rlvr.tracking.metrics_tail import MetricsTail

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.training import deepspeed_build
 from rlvr.training.launch import as_launched, check_environment, launch_problems, launcher, requested_processes

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import run_grpo
-from rlvr.config.recipe import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.rescoring.completions import read_completions
 from rlvr.scoring.registry import load_task
 from tests.conftest import REPOSITORY

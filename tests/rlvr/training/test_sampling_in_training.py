@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from rlvr.config.recipe import TaskSpec
+from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
 from rlvr.training.curriculum import easy_first
 from tests.support.dynamic_sampling_runs import (

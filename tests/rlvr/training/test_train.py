@@ -22,7 +22,8 @@ from benchmarks.algorithms import VARIANTS
 from rlvr.artifacts import checkpoints
 from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
-from rlvr.config.recipe import Recipe, RewardSpec, TaskSpec
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models

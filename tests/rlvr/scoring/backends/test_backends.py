@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
 from rlvr.config.reward_location import BACKENDS, read_where
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.registry import load_rewards
@@ -24,7 +24,7 @@ from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
 PROGRAM = """
 import json, sys
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.call import call_reward
 from rlvr.scoring.registry import load_reward
 name, columns = json.load(sys.stdin)

@@ -16,8 +16,9 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts.identity import Identity
-from rlvr.config.recipe import RewardSpec, load_recipe, write_recipe
+from rlvr.config.recipe import load_recipe, write_recipe
 from rlvr.config.reward_location import InvalidAddress, read_where
+from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.preflight.reward_trial import try_rewards

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
 from tests.conftest import Command

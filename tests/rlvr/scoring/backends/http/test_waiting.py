@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring import outage_notices
 from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
 from rlvr.scoring.registry import load_rewards

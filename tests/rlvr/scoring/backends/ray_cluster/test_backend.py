@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver
 from rlvr.scoring.backends.ray_cluster.judge import judge_many
@@ -226,7 +226,7 @@ def test_other_versions_are_refused_before_training_with_the_fix(
 WARNED = """
 import sys
 from rlvr.scoring.registry import load_rewards
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.scorer import Scorer
 
 with Scorer(load_rewards([RewardSpec(f"{sys.argv[1]}:puppet", where="ray")])) as scoring:

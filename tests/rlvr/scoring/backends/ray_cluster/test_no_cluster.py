@@ -11,7 +11,7 @@ import pytest
 from accelerate import Accelerator
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
@@ -34,7 +34,7 @@ def test_a_ray_that_is_not_installed_is_named(where: str, missing: str) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None\n"
         "from rlvr.scoring.registry import load_rewards\n"
-        "from rlvr.config.recipe import RewardSpec\n"
+        "from rlvr.config.specs import RewardSpec\n"
         "from rlvr.scoring.scorer import Scorer\n"
         f"Scorer(load_rewards([RewardSpec('answer_format', where='{where}')]))"
     )

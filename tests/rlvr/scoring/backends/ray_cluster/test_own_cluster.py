@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[5]
 RANK = """
 import json, os, sys
 from rlvr.scoring.registry import load_rewards
-from rlvr.config.recipe import RewardSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.scoring.scorer import Scorer
 
 with Scorer(load_rewards([RewardSpec(f"{sys.argv[1]}:where_am_i", where="ray")])) as scoring:
