@@ -1,6 +1,7 @@
 """Held-out accuracy for a model with or without an adapter, through one code path.
 
 evaluate.py       rows -> answers -> verdicts, greedily or by samples, on one process or several; models to measure
+measured.py       which reward decides, which rows, which decoding: by the recipe
 engines.py        generate with transformers or vLLM
 answer_cache.py   keep answers, so that a killed evaluation continues
 lenient_match.py  match an answer with its reference whatever its form
@@ -13,15 +14,8 @@ dialogue.py       talk to the base and the trained model of a run
 """
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
-from rlvr.evaluation.evaluate import (
-    EvaluatedModel,
-    choose_metric,
-    choose_metrics,
-    evaluate,
-    greedy_decoding,
-    held_out_rows,
-    rewards_to_run,
-)
+from rlvr.evaluation.evaluate import EvaluatedModel, evaluate
+from rlvr.evaluation.measured import choose_metric, choose_metrics, greedy_decoding, held_out_rows, rewards_to_run
 from rlvr.evaluation.results import (
     describe_evaluation,
     heading,
@@ -36,8 +30,7 @@ from rlvr.evaluation.statistics import paired_difference
 
 __all__ = [
     "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "choose_metrics",
-    "describe_evaluation",
-    "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows", "paired_difference", "read_results",
-    "results_in_words", "results_table", "rewards_to_run", "sampling_settings", "score_in_words", "summarise",
-    "write_evaluation",
+    "describe_evaluation", "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows",
+    "paired_difference", "read_results", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
+    "score_in_words", "summarise", "write_evaluation",
 ]  # fmt: skip

@@ -18,7 +18,8 @@ from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import InputError
 from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, TransformersEngine
-from rlvr.evaluation.evaluate import choose_metric, greedy_decoding, measure
+from rlvr.evaluation.evaluate import measure
+from rlvr.evaluation.measured import choose_metric, greedy_decoding
 from rlvr.modeling import loading
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.explain import explanation

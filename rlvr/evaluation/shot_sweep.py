@@ -18,7 +18,8 @@ from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.evaluation.evaluate import Records, held_out_rows
+from rlvr.evaluation.evaluate import Records
+from rlvr.evaluation.measured import held_out_rows
 from rlvr.evaluation.results import interval_words
 from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning
 from rlvr.formatting import count, p_value_text, percent, points

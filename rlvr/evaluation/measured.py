@@ -1,0 +1,72 @@
+"""What an evaluation measures by the recipe: the reward that decides, the rows, and how they are decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec, RewardSpec
+from rlvr.data.task import Task
+from rlvr.evaluation.engines import Decoding
+from rlvr.scoring.registry import load_reward
+from rlvr.scoring.reward import Metric, Reward, metrics_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def choose_metric(spec: EvaluationSpec | None, rewards: Sequence[Reward]) -> Reward:
+    """Choose the reward that decides whether an answer is right."""
+    named = spec.metric if spec is not None and isinstance(spec.metric, str) else None
+    name = named or max(rewards, key=lambda reward: reward.weight).name
+    for reward in rewards:
+        if name in (reward.name, reward.label):
+            return reward
+    return load_reward(RewardSpec(name))
+
+
+def choose_metrics(recipe: Recipe, rewards: Sequence[Reward]) -> Metric:
+    """Choose the reward that decides whether an answer is right, or that of each task."""
+    spec, labels = recipe.evaluation or EvaluationSpec(), recipe.task.labels
+    if not labels:
+        return choose_metric(spec, rewards)
+    metrics = {}
+    for label in labels:
+        own = spec.metric.get(label) if isinstance(spec.metric, Mapping) else spec.metric
+        applying = [reward for reward in rewards if reward.applies(label)]
+        metrics[label] = choose_metric(replace(spec, metric=own), applying)
+    # One that is none of the recipe's rewards is called with the rows that it decides alone.
+    return {
+        label: metric
+        if metric in rewards
+        else replace(metric, applies_to=tuple(other for other in labels if metrics[other] == metric))
+        for label, metric in metrics.items()
+    }
+
+
+def rewards_to_run(rewards: Sequence[Reward], metric: Metric) -> list[Reward]:
+    """List the rewards that an evaluation needs: the recipe's, and a metric that is none of them."""
+    return [*rewards, *(reward for reward in metrics_of(metric) if reward not in rewards)]
+
+
+def held_out_rows(task: Task, recipe: Recipe) -> Dataset:
+    """The first rows of the split, or of each task's, as many as the recipe's section `evaluation` asks for."""
+    spec = recipe.evaluation or EvaluationSpec()
+    data = task.split(spec.split)
+    if spec.rows is None:
+        return data
+    rows: list[int] = []
+    start = 0
+    for length in [len(part.split(spec.split)) for part in task.parts.values()] or [len(data)]:
+        rows += range(start, start + min(spec.rows, length))
+        start += length
+    return data.select(rows)
+
+
+def greedy_decoding(task: Task, recipe: Recipe) -> Decoding:
+    """Greedy decoding as the recipe's section `evaluation` says."""
+    spec = recipe.evaluation or EvaluationSpec()
+    max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
+    return Decoding(max_new_tokens, tuple(task.stop_strings), seed=int(recipe.settings.get("seed", 42)))
