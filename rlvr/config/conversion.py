@@ -11,19 +11,17 @@ read but the file: neither data nor model need to be there.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlvr.config import foreign_keys, schema
+from rlvr.config import foreign_keys, foreign_rewards, schema
 from rlvr.config.commented_yaml import heading, read_commented, section_text
 from rlvr.config.foreign_keys import AWS, OPEN_R1, TRL, Program
 from rlvr.config.value_types import mismatch
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
-
-Content = Mapping[str, Any]
 
 
 class Change(NamedTuple):
@@ -52,92 +50,6 @@ class Conversion:
     open_points: list[Change] = field(default_factory=list)
 
 
-class _Reward(NamedTuple):
-    """Our reward for one of theirs, its options, and in what the two differ."""
-
-    name: str
-    difference: str
-    options: Callable[[Content], dict[str, Any]] = lambda _: {}
-
-
-_TAGS = {"answer": True}
-# The defaults of open-r1's script. Those of its reward function charge wrong answers 1.0 to 0.5, long ones less.
-_OPEN_R1_COSINE = {
-    "max_len": 1000, "min_value_wrong": 0.0, "max_value_wrong": -0.5, "min_value_correct": 0.5, "max_value_correct": 1.0
-}  # fmt: skip
-_ANSWERS = "algebra as in math-verify, but two different final answers score 0, and answers without a box count"
-REWARDS: dict[str, _Reward] = {
-    # The AWS sample
-    "correctness_reward_func_qa": _Reward(
-        "math_correctness", "compares exactly, not within 0.001; reads negative numbers; two different answers score 0"
-    ),
-    "format_reward_func_qa": _Reward("answer_format", "the answer must be the last line, and may be negative"),
-    # open-r1
-    "accuracy": _Reward("math_correctness", _ANSWERS),
-    "format": _Reward("tag_format", "thoughts and answer must not be empty; line breaks are free", lambda _: _TAGS),
-    "tag_count": _Reward("tag_format", "a tag must also be in its place", lambda _: {**_TAGS, "soft": True}),
-    "repetition_penalty": _Reward(
-        "repetition",
-        "calculations may recur",
-        lambda content: {
-            "n": content.get("repetition_n_grams", 3),
-            "max_penalty": abs(content.get("repetition_max_penalty", -1.0)),
-        },
-    ),
-    "cosine": _Reward(
-        "cosine_length",
-        "the same formula, in characters; from max_len on it stays, where theirs rises again",
-        lambda content: {
-            **{key: content.get(f"cosine_{key}", default) for key, default in _OPEN_R1_COSINE.items()},
-            "unit": "characters",
-        },
-    ),
-    "soft_overlong_punishment": _Reward(
-        "reasoning_length",
-        "the same formula",
-        lambda content: {
-            "longest": content.get("max_completion_len", 16384),
-            "ramp": content.get("soft_punish_cache", 4096),
-        },
-    ),
-    "code": _Reward("code_execution", "a whole output is compared, not the lines that both have"),
-    "binary_code": _Reward(
-        "code_execution", "a whole output is compared, not the lines that both have", lambda _: {"all_or_nothing": True}
-    ),
-    "cf_code": _Reward(
-        "code_execution",
-        "all tests or nothing, without the tenth of weighted_sum; 0 instead of -1 without code and -0.1 if it does not "
-        "compile; generated_checker is not read",
-        lambda content: {} if content.get("code_eval_scoring_mode") == "partial" else {"all_or_nothing": True},
-    ),
-    "code_format": _Reward(
-        "code_format",
-        "asks for one code block, not for think and answer tags around it",
-        lambda content: {"language": content["code_language"]} if "code_language" in content else {},
-    ),
-    # `trl grpo`
-    "accuracy_reward": _Reward("math_correctness", _ANSWERS),
-    "reasoning_accuracy_reward": _Reward("math_correctness", _ANSWERS),
-    "think_format_reward": _Reward("tag_format", "thoughts must not be empty, and an answer must follow"),
-    "get_soft_overlong_punishment": _Reward(
-        "reasoning_length", "the same formula and limits", lambda _: {"longest": 1280, "ramp": 256}
-    ),
-}
-# Rewards of the sample's script, which its configuration does not name, with their largest values.
-_AWS_REWARDS = {"correctness_reward_func_qa": 1.0, "format_reward_func_qa": 0.5}
-_OPEN_R1_REWARDS = ("accuracy", "format", "tag_count")  # its default
-# Columns of our rewards, and the column that their rewards read instead. Datasets with a better one: a short answer.
-_COLUMNS: dict[str, dict[str, str]] = {
-    "accuracy": {"final_answer": "solution"},
-    "cosine": {"final_answer": "solution"},
-    "accuracy_reward": {"final_answer": "solution"},
-    "reasoning_accuracy_reward": {"final_answer": "solution"},
-    "cf_code": {
-        "tests": "official_tests", "language": "language", "time_s": "time_limit", "memory_mb": "memory_limit"
-    },
-}  # fmt: skip
-_SHORT_ANSWERS = {"open-r1/OpenR1-Math-220k": "answer"}
-
 # Defaults of TRL 0.18, which the AWS sample and open-r1 pin, where TRL 1.16 has others.
 _TRL_0_18: dict[str, Any] = {"max_completion_length": 256, "beta": 0.04, "loss_type": "bnpo"}
 # What the sample's script adds to load_in_4bit.
@@ -156,21 +68,6 @@ _DATA_KEYS = {
     "dataset_prompt_column": ("columns", "str"),
     "system_prompt": ("system", "str"),
 }
-# Keys of their rewards, and their types.
-_REWARD_KEYS = {
-    "reward_funcs": "str | list",
-    "reward_weights": "list",
-    **dict.fromkeys(("repetition_n_grams", "max_completion_len", "soft_punish_cache", "cosine_max_len"), "int"),
-    **dict.fromkeys(
-        ("repetition_max_penalty", *(f"cosine_{key}" for key in _OPEN_R1_COSINE if key != "max_len")), "float"
-    ),
-    **dict.fromkeys(("code_eval_scoring_mode", "code_language"), "str"),
-}
-# How the keys of a reward begin, and that reward.
-_OWNERS = {
-    "repetition_": "repetition_penalty", "cosine_": "cosine", "code_eval_": "cf_code", "code_language": "code_format",
-    "max_completion_len": "soft_overlong_punishment", "soft_punish_cache": "soft_overlong_punishment",
-}  # fmt: skip
 _EVALUATION = {"split": "test", "rows": 500}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
@@ -213,7 +110,7 @@ class _Converter:
         self.flat: dict[str, Any] = {}
 
     def convert(self) -> Conversion:
-        types = {**{key: kind for key, (_, kind) in _DATA_KEYS.items()}, **_REWARD_KEYS}
+        types = {**{key: kind for key, (_, kind) in _DATA_KEYS.items()}, **foreign_rewards.REWARD_KEYS}
         for key, value in self.content.items():
             if key not in types:
                 self._convert_key(key)
@@ -287,11 +184,11 @@ class _Converter:
         """
         content = self.content
         names = self._reward_names()
-        weights = content.get("reward_weights") or [_AWS_REWARDS.get(name, 1.0) for name in names]
+        weights = content.get("reward_weights") or [foreign_rewards.AWS_REWARDS.get(name, 1.0) for name in names]
         entries: dict[str, dict[str, Any]] = {}
         heaviest: dict[str, tuple[float, str]] = {}
         for name, weight in zip(names, [*weights, *[1.0] * len(names)], strict=False):
-            known = REWARDS.get(name.removeprefix("trl.rewards."))
+            known = foreign_rewards.REWARDS.get(name.removeprefix("trl.rewards."))
             ours = known.name if known is not None else name
             if known is None and "." not in name:
                 self._drop(f"reward {name}", "no reward of ours means the same; see docs/write-a-reward.md")
@@ -312,10 +209,10 @@ class _Converter:
             earlier = self.reward_comments.get(number)
             self.reward_comments[number] = "\n".join(filter(None, (earlier, f"{name}: {note}.")))
             self.result.mapped.append(Change(f"reward {name}", f"{ours}: {note}"))
-        for key in _REWARD_KEYS.keys() & content.keys() - {"reward_funcs", "reward_weights"}:
-            owner = next(name for start, name in _OWNERS.items() if key.startswith(start))
+        for key in foreign_rewards.REWARD_KEYS.keys() & content.keys() - {"reward_funcs", "reward_weights"}:
+            owner = next(name for start, name in foreign_rewards.OWNERS.items() if key.startswith(start))
             if owner in names:
-                self.result.mapped.append(Change(key, f"an option of {REWARDS[owner].name}"))
+                self.result.mapped.append(Change(key, f"an option of {foreign_rewards.REWARDS[owner].name}"))
             else:
                 self._drop(key, f"no reward of the original reads it ({owner} would)")
         if not entries:
@@ -374,9 +271,9 @@ class _Converter:
         prompt = self.content.get("dataset_prompt_column", "prompt")
         columns = {"prompt": prompt} if prompt != "prompt" else {}
         for name in self._reward_names():
-            columns |= _COLUMNS.get(name.removeprefix("trl.rewards."), {})
+            columns |= foreign_rewards.COLUMNS.get(name.removeprefix("trl.rewards."), {})
         if "final_answer" in columns:
-            columns["final_answer"] = _SHORT_ANSWERS.get(str(path), columns["final_answer"])
+            columns["final_answer"] = foreign_rewards.SHORT_ANSWERS.get(str(path), columns["final_answer"])
             self._ask(
                 "task.columns",
                 f"the column `{columns['final_answer']}` must hold the short answer of a row, not its worked solution",
@@ -389,7 +286,9 @@ class _Converter:
 
     def _reward_names(self) -> list[str]:
         """The names of their rewards; those that their program has by default."""
-        default = {AWS.name: tuple(_AWS_REWARDS), OPEN_R1.name: _OPEN_R1_REWARDS}.get(self.result.program.name, ())
+        default = {AWS.name: tuple(foreign_rewards.AWS_REWARDS), OPEN_R1.name: foreign_rewards.OPEN_R1_REWARDS}.get(
+            self.result.program.name, ()
+        )
         names = self.content.get("reward_funcs") or default
         return [names] if isinstance(names, str) else [str(name) for name in names]
 

@@ -13,7 +13,7 @@ import pytest
 
 import run_grpo
 from rewards.code_execution import code_execution
-from rlvr.config import conversion, foreign_keys
+from rlvr.config import foreign_keys, foreign_rewards
 from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
@@ -40,7 +40,7 @@ def test_the_page_maps_every_foreign_key_and_reward() -> None:
         *foreign_keys.AWS.keys,
         *foreign_keys.VERL.keys,
         *foreign_keys.OPENRLHF.keys,
-        *conversion.REWARDS,
+        *foreign_rewards.REWARDS,
         *foreign_keys.OPEN_R1_REWARDS,
     }
     assert sorted(keys - of_the_page) == []
