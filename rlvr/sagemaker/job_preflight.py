@@ -87,6 +87,10 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     if task is not None and config is not None and tokenizer is not None and plan is not None and not problems:
         attempt(lambda: trl_config.check_config(recipe, task.stop_strings, elsewhere=process_count), "")
         machine = INSTANCES.get(train.instance_type)
+        if machine is None and not recipe.settings.get("use_cpu"):
+            notes.append(
+                f"not checked: memory and bfloat16, since the GPUs of {train.instance_type} are not known here."
+            )
         if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
             from rlvr import estimates
 

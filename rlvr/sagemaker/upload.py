@@ -243,10 +243,16 @@ def _relocate_data(
             else:
                 data.append(UploadFile("data", target, source))
             relocated[key] = f"{INPUT}/data/{target}"
-        elif value.startswith((".", "/", "~")) or Path(value).suffix or value.count("/") > 1:
+        elif value.startswith((".", "/", "~")) or _has_file_suffix(value) or value.count("/") > 1:
             message = f"{owner}: {key}: there is no file or folder {value} (looked in {Path.cwd()})."
             problems.append(Problem(message, kind="file-not-found", key=f"{owner}.{key}", path=value))
     return relocated
+
+
+def _has_file_suffix(value: str) -> bool:
+    """Whether a name ends like a file's, and not with a version, as AI-MO/NuminaMath-1.5 does."""
+    suffix = Path(value).suffix
+    return bool(suffix) and not suffix[1:2].isdigit()
 
 
 def _is_path_option(key: str) -> bool:

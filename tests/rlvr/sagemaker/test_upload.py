@@ -125,9 +125,10 @@ def test_the_data_of_each_task_of_a_mixture_is_uploaded(tmp_path: Path, working_
     assert job.task.labels == ("one", "other")
 
 
-def test_a_dataset_of_the_hub_is_not_uploaded(tmp_path: Path) -> None:
-    files = packed(tmp_path, ["--task", "{name: jsonl, path: openai/gsm8k}"])
-    assert files.recipe.task.options["path"] == "openai/gsm8k" and not files.problems
+@pytest.mark.parametrize("dataset", ["openai/gsm8k", "AI-MO/NuminaMath-1.5", "someone/rows-v0.2-clean"])
+def test_a_dataset_of_the_hub_is_not_uploaded(tmp_path: Path, dataset: str) -> None:
+    files = packed(tmp_path, ["--task", f"{{name: jsonl, path: {dataset}}}"])
+    assert files.recipe.task.options["path"] == dataset and not files.problems
 
 
 def test_missing_data_is_a_problem(tmp_path: Path, working_folder: Path) -> None:
