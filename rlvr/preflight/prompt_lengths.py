@@ -1,9 +1,9 @@
-"""Prompts that leave no room for a completion."""
+"""Prompts that the chat template refuses, or that leave no room for a completion."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ class PromptLengths:
 
     Attributes:
         longest: tokens of the longest prompt.
-        problems: one for each split with prompts that leave too little room.
+        problems: prompts that can't be rendered, and each split with prompts that leave too little room.
     """
 
     longest: int
@@ -61,6 +61,9 @@ def measure_prompts(
     options: dict[str | None, Mapping[str, Any]] = {None: template}
     options |= {label: {**template, "tools": list(own)} for label, own in tools.items()}
     rows = {split: _rows(task, split, tools) for split in completion_tokens if len(task.split(split))}
+    refused = [problem for split, own in rows.items() for problem in _refused_prompts(split, own, tokenizer, options)]
+    if refused:
+        return PromptLengths(0, tuple(refused))
     # Characters rank prompts nearly as tokens do.
     sizes_of_tools = {label: len(str(own.get("tools", ""))) for label, own in options.items()}
     ranked = sorted(
@@ -107,6 +110,36 @@ def measure_prompts(
             )
             problems.append(Problem(message, "prompt-too-long", "prompt", row=too_long[0]))
     return PromptLengths(longest, tuple(problems))
+
+
+def _refused_prompts(
+    split: str,
+    rows: Sequence[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    template_options: Mapping[str | None, Mapping[str, Any]],
+) -> Iterator[Problem]:
+    """Render a prompt of each sequence of roles: one that the chat template refuses would end training at its step."""
+    from jinja2 import TemplateError
+
+    counts: dict[tuple[Any, ...], list[int]] = {}
+    for row, (prompt, label) in enumerate(rows):
+        if not isinstance(prompt, str):
+            form = (label, *((message.get("role"), type(message.get("content"))) for message in prompt))
+            counts.setdefault(form, []).append(row)
+    for (label, *messages), places in counts.items():
+        if any(kind not in (str, type(None)) for _, kind in messages):
+            cause = "the content of a message is not text. Join its parts into one string"
+        else:
+            try:
+                _render(tokenizer, rows[places[0]][0], template_options[label])
+                continue
+            except (TemplateError, TypeError) as error:
+                roles = ", ".join(str(role) for role, _ in messages)
+                cause = f"the model's chat template refuses the roles {roles}: {error}. Rename them, or drop the rows"
+        message = (
+            f"{split}: {len(places)} of {len(rows)} prompts (rows {first_rows(places)}) can't be rendered: {cause}."
+        )
+        yield Problem(message, "unrenderable-prompt", "prompt", row=places[0])
 
 
 def completion_limits(recipe: Recipe) -> dict[str, int]:

@@ -63,6 +63,21 @@ def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
         assert len(lengths.problems) == problems and lengths.longest == tokens > 85
 
 
+@pytest.mark.parametrize(
+    ("message", "others", "why"),
+    [
+        ({"role": "human", "content": "2 + 2?"}, 0, "a role that the template refuses"),
+        ({"role": "human", "content": "2 + 2?"}, 5, "shorter than the others"),
+        ({"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}, 0, "parts instead of text"),
+    ],
+)
+def test_prompts_that_the_chat_template_refuses_are_counted(message: dict[str, Any], others: int, why: str) -> None:
+    prompts = [[{"role": "user", "content": "7" * 80}]] * others + [[message]] * 2
+    lengths = measured(Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * len(prompts)}))
+    [problem] = lengths.problems
+    assert (problem.kind, problem.row, problem.key) == ("unrenderable-prompt", others, "prompt"), why
+
+
 @pytest.mark.parametrize("names", [["calculator"], ["calculator", "python_sandbox"]])
 def test_prompts_are_measured_with_the_descriptions_of_their_tools(names: list[str]) -> None:
     """As GRPOTrainer renders them; a row without an environment has none."""
