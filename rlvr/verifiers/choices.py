@@ -4,7 +4,8 @@ A statement is one of
 
 - `\\boxed{C}` and `<answer>C</answer>`;
 - a sentence: "The answer is (C).", "Answer: C) Paris", "The correct option is C because …";
-- without any of these, a line that is nothing but a choice, if the turn ends in it: "C", "**C**", "C. Paris", "Paris".
+- without any of these, a line that is nothing but a choice, if the turn ends in it: "C", "**C**", "C. Paris", "Paris";
+  or if the turn begins with it, and a paragraph of reasons follows that denies nothing.
 
 All statements of a turn must name the same choice, and the text after the first one no other letter. "A or B", "AC",
 "C/D", "Cat" and "C. Rome", where Rome is D, state nothing. A denial, a question and a supposition ("if the answer is
@@ -40,7 +41,8 @@ _LEAD = re.compile(
 # Before a lead: "I don't think the answer is", "if the answer is"
 _UNASSERTED = re.compile(
     r"(?:(?:n't|\bnot|\bnever)[ ](?:think|believe|sure|certain|say|mean)\b"
-    r"|\b(?:if|whether|unless|says?|said|claims?|suppose|assume|assuming|why|is)\b)[^.:;\n]{0,30}$",
+    r"|\b(?:if|whether|unless|says?|said|claims?|suppose|assume|assuming|why)\b"
+    r"|\bis\b(?![^.:;\n]{0,30},[ ](?:and[ ])?(?:so|thus|hence|therefore),?[ ][^.:;,\n]{0,20}$))[^.:;\n]{0,30}$",
     re.IGNORECASE,
 )
 _COVERED = re.compile(
@@ -56,6 +58,7 @@ _SENTENCE_WORD = re.compile(
 )  # "A whale", "I hope"
 _ALTERNATIVE = re.compile(r"[\s,;.]*(?:or|and|nor|and/or)\b|[\s*_]*[/&?]", re.IGNORECASE)
 _RETRACTION = re.compile(r"\b(?:wait|actually|correction|scratch that|on second thought|i was wrong)\b", re.IGNORECASE)
+_DENIAL = re.compile(r"\b(?:wrong|incorrect|not|never|no|but|however)\b|n't\b", re.IGNORECASE)
 _VERDICT = re.compile(r"(?:is|must be)[ ](?:the[ ])?(?:correct|right|best)(?:[ ](?:answer|option|choice))?\W*$", re.I)
 _REASON = re.compile(r"[ ](?:because|since|as|for|due|is|which)\b")
 _SEPARATOR = re.compile(r"(?:[ .:),;–—-]|\*)*+")
@@ -101,11 +104,19 @@ def read_choice(turn: str, choices: Sequence[str] = ()) -> ChoiceReading:
             stated = _agreeing([*stated, *_lines(turn, options, stated[0].line_end)])
         else:
             stated = _agreeing(_lines(turn, options, 0))
-            if not stated or turn[stated[-1].line_end :].strip():
+            if not stated or (turn[stated[-1].line_end :].strip() and not _opens_turn(turn, stated[0])):
                 return ChoiceReading(None, "No statement of an answer was found.")
+            if turn[stated[-1].line_end :].strip():
+                _check_rest(turn, stated[0], len(options) or len(LETTERS))
     except _Contradiction as error:
         return ChoiceReading(None, f"The turn states no single choice: {error}.")
     return ChoiceReading(stated[0].letter, f"The turn states {stated[0].letter}.")
+
+
+def _opens_turn(turn: str, first: _Statement) -> bool:
+    """Whether a line is the first one, and a paragraph follows that denies nothing."""
+    before, after = turn[: first.end].strip(), turn[first.line_end :]
+    return "\n" not in before and after.startswith("\n\n") and not _DENIAL.search(after)
 
 
 def reference_letter(gold: str, choices: Sequence[str] | None) -> str | None:

@@ -23,6 +23,8 @@ RIGHT = [
     "Rome is in Italy, London in the UK.\n\nC", "A is wrong since it is in Italy. B is in the UK.\nAnswer: C",
     "A. Rome\nB. London\nC. Paris\n\nAnswer: C", "If the answer is B, the city is London. But no.\nAnswer: C",
     "So C.", "A is wrong.\nThus, option C is correct.", "It's C", "Ans: C", "The answer is therefore C.",
+    "The capital of France is Paris, so the answer is C.", "It is in France, so the correct answer is (C).",
+    "C. Paris\n\nExplanation: Paris is the capital of France.", "**C**\n\nParis is the capital.\nIt lies on the Seine.",
     "I don't think the answer is B. The answer is C.", "The answer is not B. The answer is C.",
 ]  # fmt: skip
 RIGHT_WITH_TEXTS = ["Paris", "paris.", "**Paris**", "The answer is Paris.", "<answer>Paris</answer>"]
@@ -39,6 +41,10 @@ WRONG = [
     ("<answer>C</answer><answer>A</answer>", "two"), ("<answer><answer>C</answer></answer>", "nested"),
     ("\\boxed{\\boxed{C}}", "nested"), ("<answer>C", "not closed"), ("\\boxed{}", "empty"), ("Cat", "in a word"),
     ("The answer is Cat", "in a word"), ("Answer: C-section", "in a word"), ("C++", "in a word"), ("CO2", "in a word"),
+    ("It is not clear that the answer is C.", "doubted"),
+    ("Is it Paris, so the answer is C?", "a question"),
+    ("C\n\nThis is wrong.", "denied"), ("C. Paris\n\nIt may be B.", "another after it"),
+    ("C\nRome is in Italy.", "no reason"),
     ("So not C", "denied"), ("It is C or D", "hedged"), ("Answer: not C", "denied"),
     ("C is wrong", "denied"), ("The answer is C? No.", "a question"),
     ("The answer is C. Wait, it is B.", "retracted"), ("C. Rome", "the text of another"), ("Answer: C Rome", ""),
