@@ -247,9 +247,11 @@ class Run:
             self.results["base"] = self._measure(base, "before")
             base.close()
             trl_config.free_memory()
-            if self.is_main:
-                evaluation.write_evaluation(self.folder, about, self.results)
         console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
+        if earlier is None and self.is_main:
+            content = evaluation.write_evaluation(self.folder, about, self.results)
+            for warning in content.get("warnings", ()):  # before the hours of training, and again in the last table
+                console.error(f"  warning: {warning}")
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""

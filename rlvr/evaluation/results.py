@@ -21,6 +21,7 @@ from rlvr.evaluation.scores import (
     by_task,
     compare,
     compare_samples,
+    partial_value_warning,
     pass_rates,
     reference_warning,
     summarise,
@@ -109,7 +110,8 @@ def write_evaluation(
     both = set(MODELS) <= set(results)
     if both:
         content["difference"] = asdict(compare(results["base"][1], results["trained"][1]))
-    content |= _of_tasks(about, {name: records for name, (_, records) in results.items()})
+    records_of = {name: records for name, (_, records) in results.items()}
+    content |= _of_tasks(about, records_of)
     if sampled and decoding is not None:
         pass_at_k: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
         pass_at_k |= {name: pass_rates(records, samples) for name, records in sampled.items()}
@@ -120,7 +122,11 @@ def write_evaluation(
     if "tasks" in content:
         scores = {(name, label): part[name] for label, part in content["tasks"].items() for name in results}
         cut_off = {f"{name}, {label}": score["cut_off"] for (name, label), score in scores.items()}
-    warnings = [reference_warning(content.get("reference"), content.get("base")), truncation_warning(about, cut_off)]
+    warnings = [
+        reference_warning(content.get("reference"), content.get("base")),
+        truncation_warning(about, cut_off),
+        partial_value_warning(about.get("metrics") or {"": about.get("metric", "")}, records_of),
+    ]
     if any(warnings):
         content["warnings"] = [warning for warning in warnings if warning]
     (folder / "completions").mkdir(parents=True, exist_ok=True)

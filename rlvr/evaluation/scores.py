@@ -216,3 +216,22 @@ def truncation_warning(about: Mapping[str, Any], shares: Mapping[str, float]) ->
         f"answers: if they were on their way, raise {key} in the section evaluation; if they never end, look at the "
         "prompt and its stop strings."
     )
+
+
+def partial_value_warning(metrics: Mapping[str, str], results: Mapping[str, Sequence[Record]]) -> str | None:
+    """Warn of a metric that pays, but for no answer the 1.0 that counts as right; None if one does.
+
+    Args:
+        metrics: the metric's label by that of its task; the key is "" for one task.
+        results: the records of each model.
+    """
+    for task, label in metrics.items():
+        records = [record for own in results.values() for record in own if not task or record.get("task") == task]
+        values = [value for record in records if (value := record.get(f"rewards/{label}")) is not None]
+        if values and 0 < max(values) < 1:
+            return (
+                f"No answer counts as right: {label} paid up to {max(values):g}, and an answer is right from 1.0 on. "
+                "If that is what a right answer earns, let it earn 1.0 and lower the weight, or name another reward in "
+                "evaluation.metric."
+            )
+    return None
