@@ -227,7 +227,7 @@ def _watch(job: TrainingJob) -> int:
         return 130
     assert end is not None  # the last event of `watch`
     console.info("\n".join(["", *follow.summary_lines(job, end)]))
-    return {"Completed": 0, "Stopped": 75}.get(end.status, 1)
+    return follow.exit_code(end)
 
 
 def _stop(options: argparse.Namespace, _: list[str]) -> int:

@@ -29,6 +29,8 @@ OUTAGE_S = 1800.0  # for which AWS may be unreachable
 SETTLE_S = 15.0  # without a new line after the end: CloudWatch delays lines by some seconds
 # The end of a failure reason if the recipe or the data is wrong (exit code 2 of run_grpo.py).
 _RECIPE_ERROR = re.compile(r"exit code: 2\s*$")
+# That of a run which stopped with a checkpoint, as before max_runtime_s. For the service such a job has failed.
+_STOPPED_ITSELF = re.compile(r"exit code: 75\s*$")
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,13 @@ def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:
     else:
         lines.append(f"  python scripts/sagemaker.py resume {job.name}     # continues from its newest checkpoint")
     return lines
+
+
+def exit_code(end: JobEnd) -> int:
+    """0 completed; 75 stopped, by a request or by itself, and can be resumed; 1 failed."""
+    if end.status == "Stopped" or _STOPPED_ITSELF.search(end.reason):
+        return 75
+    return 0 if end.status == "Completed" else 1
 
 
 def log_url(job: TrainingJob) -> str:

@@ -366,6 +366,20 @@ def test_a_failed_job_can_be_resumed_unless_its_recipe_was_wrong(
     assert (" resume " in last, "`submit`" in last) == (resumed, not resumed), why
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "code"),
+    [
+        ("Completed", "", 0),
+        ("Stopped", "", 75),
+        ("Failed", "AlgorithmError: Stopped: max_runtime_s is near. checkpoint-20 is complete, exit code: 75", 75),
+        ("Failed", "AlgorithmError: it printed exit code: 75 once, exit code: 1", 1),
+        ("Failed", "CapacityError: no such hosts are free", 1),
+    ],
+)
+def test_a_job_that_can_be_resumed_is_told_by_the_exit_code(status: str, reason: str, code: int) -> None:
+    assert follow.exit_code(follow.JobEnd(status, reason)) == code
+
+
 def test_a_job_without_a_log_can_be_followed(planned: plan.JobPlan) -> None:
     submitted = submission.submit(planned)
     events = list(follow.watch(submitted, poll_s=0.05, settle_s=0.2))
