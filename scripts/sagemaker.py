@@ -148,7 +148,7 @@ def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
             console.error("\n".join(["", *map(str, plan.problems)]))
             return 2
     if not options.json:
-        warned = any("warning: " in line for line in plan.preflight)
+        warned = any("warning: " in line for line in (*plan.costs, *plan.preflight))
         found = "No errors, but warnings: see above" if warned else "No problems found"
         console.info(f"  {found}; nothing was uploaded. `submit` with the same options starts the job.")
     return 0

@@ -43,9 +43,10 @@ def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[s
             warm = rate * settings.keep_alive_s / 3600
             lines.append(f"{warm:,.2f} dollars more to keep the hosts warm for {settings.keep_alive_s} s")
     if estimate is not None and estimate.hours is not None and estimate.hours.total[1] > hours:
+        fastest, slowest = estimate.hours.total
         lines.append(
-            f"training may take up to {estimate.hours.total[1]:.1f} hours, but max_runtime_s ends the job after "
-            f"{hours:.3g}: it would save a checkpoint, and `resume` would continue"
+            f"{'warning: ' if fastest > hours else ''}training may take {fastest:.1f} to {slowest:.1f} hours, but "
+            f"max_runtime_s ends the job after {hours:.3g}: it would save a checkpoint, and `resume` would continue"
         )
     return lines
 
