@@ -84,6 +84,13 @@ def tasks_of(evaluation: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any
     return {label: part for label, part in parts.items() if any(score_of(part, name) for name in MODELS)}
 
 
+def overall(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Accuracy of `base` and `trained`, and their `difference`: of several tasks the means, else those of all rows."""
+    mean = mapping(evaluation.get("average"))
+    parts = {name: mapping(mean.get(name) or evaluation.get(name)) for name in (*MODELS, "difference")}
+    return {name: part for name, part in parts.items() if part}
+
+
 def _change_in_words(part: Mapping[str, Any]) -> str:
     """`24.4 % before and 99.6 % after (+75.2 points, 95 % interval +69.6 … +80.8)`."""
     before, after, change = _figures(part, (*MODELS, "difference"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.evaluation_summary import overall
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, p_value_text, percent, points
@@ -107,19 +108,21 @@ def _table(results: Sequence[Result], markdown: bool) -> list[str]:
 def _cells(result: Result) -> dict[str, str]:
     """What a table shows of a run, as text by column."""
     record, evaluation = result.record, mapping(result.record.evaluation)
-    base, trained, gain = (mapping(evaluation.get(name)) for name in ("base", "trained", "difference"))
+    figures = overall(evaluation)
+    base, trained, gain = (figures.get(name, {}) for name in ("base", "trained", "difference"))
+    rows = [mapping(evaluation.get(name)).get("rows") for name in ("base", "trained")]
     cells = {
         "run": f"{'! ' if result.faults else ''}{result.run}",
         "accuracy": f"{_percent(base)} → {_percent(trained)}",
         "gain (95 % interval)": ABSENT,
         "p": p_value_text(gain["p_value"]).removeprefix("p ").removeprefix("= ") if gain.get("p_value") else ABSENT,
-        "rows": str(max((part["rows"] for part in (base, trained) if part), default=ABSENT)),
+        "rows": str(max((number for number in rows if number is not None), default=ABSENT)),
         "recipe": record.recipe,
         "model": record.model + (f"@{record.revision[:8]}" if record.revision else ""),
         "trained weights": record.trained or ABSENT,
         "task": _options(record.task),
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
-        "metric": str(evaluation.get("metric", ABSENT)),
+        "metric": f"{evaluation.get('metric', ABSENT)}{', mean of the tasks' if 'average' in evaluation else ''}",
         "decoding": str(evaluation.get("decoding", ABSENT)),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
@@ -190,6 +193,8 @@ def _before_and_after(records: Sequence[ResultRecord]) -> str:
     """Accuracies as "24.4 → 99.6, 100.0 % (2 seeds)"."""
     ends = []
     for name in ("base", "trained"):
-        shares = [percent(mapping(record.evaluation)[name]["accuracy"]).removesuffix(" %") for record in records]
+        shares = [
+            percent(overall(mapping(record.evaluation))[name]["accuracy"]).removesuffix(" %") for record in records
+        ]
         ends.append(", ".join(shares if len(set(shares)) > 1 or name == "trained" else shares[:1]))
     return f"{' → '.join(ends)} %{f' ({len(records)} seeds)' if len(records) > 1 else ''}"

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import table, tasks_of, verdict
+from rlvr.artifacts.evaluation_summary import overall, table, tasks_of, verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.console import SlowStep
 from rlvr.errors import InputError
@@ -80,13 +80,14 @@ def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Po
 
 def _points(content: Mapping[str, Any], prefix: str, step: int) -> list[Point]:
     values: dict[str, Any] = {}
+    figures = overall(content)
     points = [point for label, part in tasks_of(content).items() for point in _points(part, f"{prefix}/{label}", step)]
     for section, name, key in (
         ("base", "base_accuracy", "accuracy"),
         ("trained", "accuracy", "accuracy"),
         ("difference", "difference", "points"),
     ):
-        part = mapping(content.get(section))
+        part = figures.get(section, {})
         interval = mapping(part.get("interval"))
         values |= {name: part.get(key), f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
     own = [(metric_name(f"{prefix}/{name}"), float(value), step) for name, value in values.items() if is_number(value)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rlvr.report.result_table import read_results, renew_readme
+from rlvr.report.result_table import as_text, read_results, renew_readme
+from rlvr.tracking.results import metrics_of_results
 from scripts import results
 from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_recorded_run
@@ -76,6 +78,22 @@ def test_a_run_without_a_record_is_left_out_and_one_with_other_files_is_marked(
     assert len(printed.err.splitlines()) == 2 and "forged" in printed.err and "none" in printed.err
     assert "| ! b |" in printed.out and "\n! b: " in printed.out and "| a |" in printed.out
     assert results.main([str(tmp_path / "none")]) == 2
+
+
+def test_of_several_tasks_the_mean_is_shown_as_in_the_run_and_its_report(tmp_path: Path) -> None:
+    """A task with more rows counts as much as the others."""
+    write_recorded_run(tmp_path / "mixed")
+    [one], _ = read_results([tmp_path / "mixed"])
+    interval = {"low": 0.1, "high": 0.3}
+    parts = {"base": {"accuracy": 0.2, "interval": interval}, "trained": {"accuracy": 0.3, "interval": interval}}
+    mean = {**parts, "difference": {"points": 0.1, "interval": interval}}
+    evaluation = {**one.record.evaluation, "average": mean}
+    printed = as_text([replace(one, record=replace(one.record, evaluation=evaluation))])
+    assert "20.0 % → 30.0 %" in printed and "+10.0 (+10.0 … +30.0)" in printed and "mean of the tasks" in printed
+
+    (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
+    values = {name: value for name, value, _ in metrics_of_results(tmp_path, step=1)}
+    assert (values["eval/base_accuracy"], values["eval/accuracy"], values["eval/difference"]) == (0.2, 0.3, 0.1)
 
 
 def test_the_readme_says_what_the_records_say() -> None:
