@@ -15,6 +15,7 @@ from rlvr.scoring.reward import metrics_of
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
+REFERENCES = {"final_answer", "tests"}  # columns that hold what is right
 LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have in the evaluation
 
 
@@ -91,6 +92,17 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
             f"rewards: {metric.name} is the metric, but has the weight {metric.weight:g}: training lowers the accuracy "
             "that the run reports. Use a positive weight, or name another reward in evaluation.metric.",
             "negative-metric", "rewards", level="warning",
+        )  # fmt: skip
+    measured = " + ".join(metric.label for metric in metrics_of(components.metric))
+    for reward in components.rewards or ():
+        read = sorted(REFERENCES & set(reward.columns))
+        if reward.weight >= 0 or reward in metrics_of(components.metric) or not read:
+            continue
+        yield Problem(
+            f"rewards: {reward.name} reads {' and '.join(read)}, and has the weight {reward.weight:g}: if it pays for "
+            f"right answers, training unlearns them. Accuracy is measured by {measured}. Use a positive weight, or "
+            "name the metric in evaluation.metric.",
+            "negative-verifier", "rewards", level="warning",
         )  # fmt: skip
 
 

@@ -92,3 +92,17 @@ def test_a_metric_with_a_negative_weight_is_warned_of(weight: float, expected: l
     components = replace(make_components(), rewards=[metric, other], metric=metric)
     problems = check_components(components).problems
     assert kinds(problems) == expected and all("right" in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("columns", "weight", "expected"),
+    [(("final_answer",), -1.0, [("negative-verifier", "warning")]), (("final_answer",), 0.5, []), ((), -1.0, [])],
+)
+def test_a_verifier_that_is_trained_against_is_warned_of(
+    columns: tuple[str, ...], weight: float, expected: list[tuple[str, str]]
+) -> None:
+    """Its sign moves the metric to another reward."""
+    verifier = Reward("right", lambda **kwargs: [], columns=columns, weight=weight)
+    metric = Reward("format", lambda **kwargs: [], weight=0.6)
+    components = replace(make_components(), rewards=[verifier, metric], metric=metric)
+    assert kinds(check_components(components).problems) == expected
