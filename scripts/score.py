@@ -139,7 +139,7 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
         scores = rescoring.score(source.rows, rewards, bar.update, file=file)
 
     recorded = summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
-    groups = summary.group_stats(source.rows, scores.totals)
+    groups = summary.group_stats(source.rows, scores.totals, int(recipe.settings.get("num_generations") or 8))
     disagreements = summary.disagreements(scores)
     console.info(f"{_heading(file, recipe, source)}")
     for note in filter(None, [*source.notes, added, recorded_reward]):

@@ -134,12 +134,20 @@ def _differ(yes: float | None, no: float | None) -> bool:
     return yes is not None and no is not None and yes > 0 >= no
 
 
-def group_stats(rows: Sequence[Row], totals: Sequence[float | None]) -> GroupStats:
-    """Count groups. A masked row (None) belongs to its group, but its total is not compared."""
+def group_stats(rows: Sequence[Row], totals: Sequence[float | None], size: int) -> GroupStats:
+    """Count groups. A masked row (None) belongs to its group, but its total is not compared.
+
+    Args:
+        size: completions a group in training. A prompt that a step has twice, as mixtures may, has two groups.
+    """
     members: dict[tuple[Any, str], list[float | None]] = {}
     for row, value in zip(rows, totals, strict=True):
         members.setdefault((repr(row.get("step")), prompt_key(row)), []).append(value)
-    groups = [group for (_, key), group in members.items() if key and len(group) > 1]
+    groups = []
+    for (_, key), group in members.items():
+        length = size if len(group) % size == 0 else len(group)  # of a run, or of another sampler
+        parts = (group[start : start + length] for start in range(0, len(group), length))
+        groups += [part for part in parts if key and len(part) > 1]
     scored = ([total for total in group if total is not None] for group in groups)
     # TRL uses torch.isclose: the last bits of a float make no difference.
     equal = sum(max(totals, default=0.0) - min(totals, default=0.0) < 1e-8 for totals in scored)

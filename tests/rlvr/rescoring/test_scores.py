@@ -358,9 +358,15 @@ def test_disagreements_go_both_ways_and_skip_unscored_rows() -> None:
 
 def test_groups_are_rows_of_one_prompt_and_step() -> None:
     rows = [{"prompt": p, "step": s} for p, s in (("a", 1), ("a", 1), ("a", 2), ("a", 2), ("b", 1), ("c", 1), ("c", 1))]
-    groups = group_stats(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None])
+    groups = group_stats(rows, [1.0, 1.0 + 1e-12, 0.0, 1.0, 0.0, None, None], 8)
     assert (groups.count, groups.rows, groups.smallest, groups.largest, groups.without_spread) == (3, 6, 2, 2, 2)
-    assert group_stats([{}, {}], [0.0, 0.0]).count == 0, "rows without a prompt are no group"
+    assert group_stats([{}, {}], [0.0, 0.0], 8).count == 0, "rows without a prompt are no group"
+
+
+@pytest.mark.parametrize(("size", "count", "equal"), [(2, 2, 2), (4, 1, 0), (8, 1, 0), (3, 1, 0)])
+def test_a_prompt_that_a_step_has_twice_has_two_groups(size: int, count: int, equal: int) -> None:
+    groups = group_stats([{"prompt": "a", "step": 1}] * 4, [1.0, 1.0, 0.0, 0.0], size)
+    assert (groups.count, groups.without_spread) == (count, equal)
 
 
 def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
