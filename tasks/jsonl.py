@@ -147,9 +147,11 @@ def jsonl(
     if not splits["test"]:
         notes.append("There is no test split, so there is no held-out accuracy.")
     if not train:
+        fix = "Lower test_fraction or validation_fraction, raise max_prompt_characters, or add training rows."
+        if len(splits["train"]) > 1 and len(set(map(_key, splits["train"]))) == 1:
+            fix = "All rows ask the same, or nothing: look at the column that the prompts are made from."
         raise InputError(
-            f"Task jsonl: none of the {len(raw['train'])} training rows of {path} is left. {' '.join(notes)} Lower "
-            "test_fraction or validation_fraction, raise max_prompt_characters, or add training rows.",
+            f"Task jsonl: none of the {len(raw['train'])} training rows of {path} is left. {' '.join(notes)} {fix}",
             kind="empty-data",
             key="path",
         )
