@@ -59,7 +59,11 @@ _SENTENCE_WORD = re.compile(
 _ALTERNATIVE = re.compile(r"[\s,;.]*(?:or|and|nor|and/or)\b|[\s*_]*[/&?]", re.IGNORECASE)
 _RETRACTION = re.compile(r"\b(?:wait|actually|correction|scratch that|on second thought|i was wrong)\b", re.IGNORECASE)
 _DENIAL = re.compile(r"\b(?:wrong|incorrect|not|never|no|but|however)\b|n't\b", re.IGNORECASE)
-_VERDICT = re.compile(r"(?:is|must be)[ ](?:the[ ])?(?:correct|right|best)(?:[ ](?:answer|option|choice))?\W*$", re.I)
+_VERDICT = re.compile(
+    r"(?:is|must be)[ ](?:(?:the[ ])?(?:correct|right|best)(?:[ ](?:answer|option|choice))?|the[ ]answer)"
+    r"(?:,?[ ](?:because|since)\b(?P<reason>.*))?\W*$",
+    re.IGNORECASE,
+)
 _REASON = re.compile(r"[ ](?:because|since|as|for|due|is|which)\b")
 _SEPARATOR = re.compile(r"(?:[ .:),;–—-]|\*)*+")
 _SEVERAL = re.compile(r"[A-Z]{2,26}\b")
@@ -214,7 +218,10 @@ def _lines(turn: str, choices: tuple[str, ...], start: int) -> Iterator[_Stateme
             connective = _CONNECTIVE.match(turn, start)
             stated = _read(turn, connective.end() if connective else start, choices)
             rest = turn[stated.end : end] if stated else ""
-            if stated and "?" not in rest and (_is_no_more(rest, choices) or _VERDICT.match(rest.strip())):
+            verdict = _VERDICT.match(rest.strip())
+            if verdict and any(_named(verdict["reason"] or "")):
+                verdict = None
+            if stated and "?" not in rest and (verdict or _is_no_more(rest, choices)):
                 yield stated
         start = end + 1
 

@@ -25,6 +25,7 @@ RIGHT = [
     "So C.", "A is wrong.\nThus, option C is correct.", "It's C", "Ans: C", "The answer is therefore C.",
     "The capital of France is Paris, so the answer is C.", "It is in France, so the correct answer is (C).",
     "C. Paris\n\nExplanation: Paris is the capital of France.", "**C**\n\nParis is the capital.\nIt lies on the Seine.",
+    "Option C is the answer.", "C is the answer, since Paris is the capital.", "C is correct because of its name.",
     "I don't think the answer is B. The answer is C.", "The answer is not B. The answer is C.",
 ]  # fmt: skip
 RIGHT_WITH_TEXTS = ["Paris", "paris.", "**Paris**", "The answer is Paris.", "<answer>Paris</answer>"]
@@ -45,6 +46,8 @@ WRONG = [
     ("Is it Paris, so the answer is C?", "a question"),
     ("C\n\nThis is wrong.", "denied"), ("C. Paris\n\nIt may be B.", "another after it"),
     ("C\nRome is in Italy.", "no reason"),
+    ("C is the answer? No.", "a question"), ("C is the answer, since A is not.", "another in its reason"),
+    ("C is not the answer, since it is in Italy.", "denied"), ("C is the answer to another question.", "of another"),
     ("So not C", "denied"), ("It is C or D", "hedged"), ("Answer: not C", "denied"),
     ("C is wrong", "denied"), ("The answer is C? No.", "a question"),
     ("The answer is C. Wait, it is B.", "retracted"), ("C. Rome", "the text of another"), ("Answer: C Rome", ""),
