@@ -44,15 +44,22 @@ def load_task(spec: TaskSpec) -> Task:
     """Call the task's function with the recipe's options; of several tasks, mix what they return.
 
     Raises:
-        InputError: there is no such task or option, the file fails to import, the task refuses its data, or tasks can't
-            be mixed.
+        InputError: there is no such task or option, the file fails to import, the task refuses its data or fails, or
+            tasks can't be mixed.
     """
     if spec.parts:
         weights = {part.label: part.weight for part in spec.parts if part.weight is not None}
         return mix({part.label: load_task(part) for part in spec.parts}, weights or None)
     function, where = find_plugin("task", "tasks", spec.name)
     check_options("task", spec.name, where, spec.options, _named(function, required=False))
-    task = function(**spec.options)
+    try:
+        task = function(**spec.options)
+    except (InputError, OSError):  # said in a sentence, or of the hub and the disk
+        raise
+    except Exception as error:
+        trace = own_traceback(error, inspect.getsourcefile(function))
+        message = f"The task {spec.name} ({where}) failed:\n{trace}"
+        raise InputError(message, kind="task-failed", key="task.name") from error
     if not isinstance(task, Task):
         raise InputError(
             f"The task {spec.name} ({where}) returned {type(task).__name__}, but should return rlvr.data.task.Task.",

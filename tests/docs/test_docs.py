@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import run_grpo
+from rlvr.config.specs import TaskSpec
+from rlvr.scoring.registry import load_task
 from rlvr.training.callbacks import read_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,6 +96,15 @@ def test_write_an_environment_does_what_the_page_says(
     for name in ("rewards/environment/mean", "tools/call_frequency"):
         first, last = (sum(line[name] for line in part) / len(part) for part in (steps[:3], steps[-5:]))
         assert steps[0][name] < 0.5 and last > first + 0.15, name
+
+
+def test_the_pages_task_loads(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "tasks.md").read_text(encoding="utf-8")
+    (code,) = (block for language, block in BLOCK.findall(page) if language == "python" and "def my_capitals" in block)
+    (tmp_path / "my_capitals.py").write_text(code)
+    task = load_task(TaskSpec(str(tmp_path / "my_capitals.py"), {"held_out": 2}))
+    assert (len(task.train), len(task.validation), len(task.test)) == (3, 0, 2)
+    assert task.gold is not None and task.gold(task.test[0]) == "Lima"
 
 
 def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:

@@ -181,6 +181,13 @@ def test_former_names_in_a_rewards_file_still_work_and_name_their_successors(
     assert len(lines) == 4 and all(name in line for name, line in zip(successors, lines, strict=True))
 
 
+def test_a_task_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    path = reward_file(tmp_path, "from rlvr import Task\n\ndef my_task():\n    return Task(train=[])\n", "my_task.py")
+    with pytest.raises(InputError) as caught:
+        load_task(TaskSpec(str(path)))
+    assert caught.value.kind == "task-failed" and f'{path}", line 4' in str(caught.value)
+
+
 def test_a_task_gets_its_options_and_must_return_a_task(tmp_path: Path) -> None:
     path = reward_file(tmp_path, "def my_task(*, rows: int = 3):\n    return rows\n", "my_task.py")
     with pytest.raises(InputError) as caught:
