@@ -127,11 +127,11 @@ def _read_text(path: Path) -> str:
 
 
 def _recipes_in(folder: Path, name: str = "") -> str:
-    """A sentence with the recipes of a folder, that with a name like `name` first; empty if there are none."""
+    """A sentence with the recipes of a folder whose names are like `name`, else with all; empty if there are none."""
     recipes = sorted(file.name for file in folder.glob("*.yaml")) if folder.is_dir() else []
-    close = schema.nearest(name.removesuffix(".yaml") + ".yaml", recipes)
-    listed = dict.fromkeys([*close, *recipes])
-    return f" Recipes in {folder.absolute()}/: {', '.join(listed)}." if listed else ""
+    if close := schema.nearest(name.removesuffix(".yaml") + ".yaml", recipes, count=3):
+        return f" Did you mean {' or '.join(str(folder.absolute() / one) for one in close)}?"
+    return f" Recipes in {folder.absolute()}/: {', '.join(recipes)}." if recipes else ""
 
 
 def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
