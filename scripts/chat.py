@@ -105,8 +105,11 @@ def talk(dialogue: Dialogue) -> None:
                 dialogue.begin()
             elif command == "/reference":
                 reference = rest.strip() or None
+                console.info(f"verified against {reference}, until /reference" if reference else "not verified")
             elif command == "/row":
                 ask_both(dialogue, dialogue.question(None, int(rest)))
+            elif command.startswith("/") and command[1:].isalpha():
+                console.error(f"There is no command {command}. Use /row N, /reference TEXT or /new.")
             elif command:
                 ask_both(dialogue, dialogue.question(f"{command} {rest}".strip(), reference=reference))
         except KeyboardInterrupt:

@@ -211,14 +211,14 @@ def test_a_chat_answers_as_the_evaluation_did(
                 dialogue.ask("base", row, show)
             answer = dialogue.ask(side, row)
             assert (answer.completion, answer.correct) == (measured[side]["completion"], measured[side]["correct"])
-        typed = ["/reference 69", "What is 41 + 28?", "And 12 + 3?", "/row 3", "/row many", "/row 999"]
+        typed = ["/reference 69", "What is 41 + 28?", "And 12 + 3?", "/row 3", "/row many", "/row 999", "/newer"]
         lines = iter(typed)
         monkeypatch.setattr("builtins.input", lambda prompt: next(lines, None) or interrupt(EOFError))
         chat.talk(dialogue)
     printed = capsys.readouterr()
     assert measured["trained"]["completion"] in printed.out and measured["base"]["completion"] in printed.out
     assert printed.out.count("right") + printed.out.count("wrong") >= 6, "a reference stays until it is replaced"
-    assert len(printed.err.splitlines()) == 2, "two rows that there are not"
+    assert len(printed.err.splitlines()) == 3, "two rows and a command that there are not"
 
 
 def interrupt(error: type[BaseException]) -> str:
