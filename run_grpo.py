@@ -16,6 +16,7 @@ and the same command continues; 130 Ctrl-C with nothing to save, or pressed twic
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib.util
 import json
@@ -71,6 +72,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
         return 130
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        file = f" ({error.filename})" if error.filename else ""
+        console.error(f"The disk is full{file}. Make room; the same command continues from what was saved.")
+        return 1
     except Exception as error:
         if type(error).__name__ not in ("RewardError", "TrainingError", "RolloutError"):  # their modules import torch
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -98,6 +99,22 @@ def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
     assert captured.out == "" and not (tmp_path / "run").exists()
     assert run_grpo.main(words) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1, "a run ends at once, before anything is imported"
+
+
+@pytest.mark.parametrize(("number", "expected"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EACCES, None)])
+def test_a_full_disk_is_one_sentence(
+    number: int, expected: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(recipe: Any) -> int:
+        raise OSError(number, os.strerror(number), "runs/x/adapter")
+
+    monkeypatch.setattr(run_grpo, "run", fail)
+    if expected is None:
+        with pytest.raises(OSError):
+            run_grpo.main(["--config", str(DEMO)])
+        return
+    assert run_grpo.main(["--config", str(DEMO)]) == expected
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
