@@ -91,10 +91,10 @@ def _show(record: ExportRecord, options: argparse.Namespace) -> None:
     part = record.measured[0]
     weakness = f"a loss of less than {100 * part.detectable_points:.1f} points would not be told from chance"
     console.info(f"\n  {record.metric} on {part.rows} rows: {weakness}.")
-    if record.kind == "adapter" and any(part.faults for part in record.measured[1:]):
+    if record.kind == "adapter" and (faults := [fault for part in record.measured[1:] for fault in part.faults]):
         console.info(
-            f"  {console.red('Warning:')} on the base without quantisation, as vLLM loads it, the adapter is worse "
-            "than the run. Use --to merged there."
+            f"  {console.red('Warning:')} on the base without quantisation, as vLLM loads it, the adapter is not the "
+            f"run's model: {'; '.join(faults)}. Use --to merged there."
         )
     if record.base["only_local"] and record.kind == "adapter":
         console.info(
