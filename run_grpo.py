@@ -245,11 +245,13 @@ class Run:
 
         if self.recipe.evaluation is None:
             return
-        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
+        about = self._about()
         earlier = evaluation.read_results(self.folder, "base", about, self.prepared.rewards)
         if earlier is not None:
             self.results["base"] = earlier
         else:
+            if (self.folder / "completions" / "evaluation_base.parquet").is_file():
+                console.info("  The held-out rows, or how they are measured, have changed: the base is measured again.")
             base = evaluation.EvaluatedModel(self.recipe, self.prepared.tokenizer, "base", self.folder)
             self.results["base"] = self._measure(base, "before")
             base.close()
@@ -259,6 +261,12 @@ class Run:
             content = evaluation.write_evaluation(self.folder, about, self.results)
             for warning in content.get("warnings", ()):  # before the hours of training, and again in the last table
                 console.error(f"  warning: {warning}")
+
+    def _about(self) -> dict[str, Any]:
+        from rlvr import evaluation
+
+        rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
+        return evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""
@@ -318,8 +326,7 @@ class Run:
         if not self.is_main:
             return
         if self.results:
-            about = evaluation.describe_evaluation(self.recipe, self.prepared.metric)
-            content = evaluation.write_evaluation(self.folder, about, self.results)
+            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
             card = self.card()
             for file in (self.model_folder / "README.md", self.folder / "README.md"):

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
+from rlvr.artifacts.result_record import content_digest
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
@@ -31,12 +32,20 @@ from rlvr.evaluation.statistics import Interval, average
 from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.reward import Metric, Reward, label_of, metrics_of
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 MAX_PARTS = 12  # lines of a table by source or by difficulty
 MODELS = ("base", "trained")
 
 
-def describe_evaluation(recipe: Recipe, metric: Metric) -> dict[str, Any]:
-    """Describe how an evaluation is made, for evaluation.json."""
+def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = None) -> dict[str, Any]:
+    """Describe how an evaluation is made, for evaluation.json.
+
+    Args:
+        rows: of a run, the held-out rows. By their digest a run that continues sees that they, or their golds, are
+            others than those that its base was measured on.
+    """
     spec = recipe.evaluation or EvaluationSpec()
     max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
     about = {
@@ -58,6 +67,8 @@ def describe_evaluation(recipe: Recipe, metric: Metric) -> dict[str, Any]:
         about["environments"] = [asdict(environment) for environment in recipe.environments]
     if spec.reference is not None:
         about["reference"] = asdict(spec.reference)
+    if rows is not None:
+        about["rows_digest"] = content_digest(rows.to_list())
     return about
 
 

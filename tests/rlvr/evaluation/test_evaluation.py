@@ -8,8 +8,10 @@ import random
 import statistics
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,7 @@ from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.results import results_table, score_in_words, write_evaluation
+from rlvr.evaluation.results import describe_evaluation, read_results, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,
@@ -38,6 +40,9 @@ from rlvr.evaluation.statistics import (
     powers_of_two,
     wilson,
 )
+from rlvr.scoring.registry import load_rewards
+
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
@@ -401,3 +406,19 @@ def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, mo
         check_engine("vllm", load_recipe(demo))
     assert error.value.kind == "conflicting-keys" and "load_in_4bit" in str(error.value)
     check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
+
+
+def test_the_base_of_a_run_is_kept_for_the_same_rows_and_golds_only(tmp_path: Path) -> None:
+    """Else a run that continues after a correction of the data would compare two models by different golds."""
+    recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--evaluation.rows", "3"])
+    rewards = load_rewards(recipe.rewards)
+    rows = [{"prompt": f"{number} + 1?", "final_answer": str(number + 1)} for number in range(3)]
+
+    def about(content: list[dict[str, str]]) -> dict[str, Any]:
+        return describe_evaluation(recipe, rewards[0], Dataset.from_list(content))
+
+    records = [record(True) for _ in rows]
+    write_evaluation(tmp_path, about(rows), {"base": (summarise(records, ["r"]), records)})
+    assert read_results(tmp_path, "base", about(rows), []) is not None
+    for other in ([{**rows[0], "final_answer": "5"}, *rows[1:]], rows[:2], [{**rows[0], "prompt": "?"}, *rows[1:]]):
+        assert read_results(tmp_path, "base", about(other), []) is None
