@@ -65,6 +65,15 @@ def load_task(spec: TaskSpec) -> Task:
             f"The task {spec.name} ({where}) returned {type(task).__name__}, but should return rlvr.data.task.Task.",
             kind="not-a-task", key="task",
         )  # fmt: skip
+    from datasets import Dataset
+
+    for split in ("train", "validation", "test"):
+        if not isinstance(task.split(split), Dataset):
+            raise InputError(
+                f"The task {spec.name} ({where}) has {type(task.split(split)).__name__} as its split {split}, but "
+                "should have a datasets.Dataset: Dataset.from_list(rows), or Dataset.from_list([]) for none.",
+                kind="not-a-task", key="task",
+            )  # fmt: skip
     return task
 
 

@@ -181,6 +181,16 @@ def test_former_names_in_a_rewards_file_still_work_and_name_their_successors(
     assert len(lines) == 4 and all(name in line for name, line in zip(successors, lines, strict=True))
 
 
+@pytest.mark.parametrize("split", ["None", "[{'prompt': '1 + 1?'}]"])
+def test_a_split_that_is_no_dataset_is_refused(split: str, tmp_path: Path) -> None:
+    text = (
+        f"from rlvr import Task\n\ndef my_task():\n    return Task(train={split}, validation={split}, test={split})\n"
+    )
+    with pytest.raises(InputError, match="split train") as caught:
+        load_task(TaskSpec(str(reward_file(tmp_path, text, "my_task.py"))))
+    assert caught.value.kind == "not-a-task"
+
+
 def test_a_task_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     path = reward_file(tmp_path, "from rlvr import Task\n\ndef my_task():\n    return Task(train=[])\n", "my_task.py")
     with pytest.raises(InputError) as caught:
