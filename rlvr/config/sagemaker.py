@@ -72,6 +72,7 @@ class SageMakerSettings:
         hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
         mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
         job_name: name of the job, to which the time is added; None for the recipe's name.
+        ignore_estimate: whether a job starts that needs, by estimate, clearly more memory than its hosts have.
     """
 
     instance_type: str | None = None
@@ -107,6 +108,7 @@ class SageMakerSettings:
     mlflow_tracking_uri: str | None = None
     mlflow_experiment: str | None = None
     job_name: str | None = None
+    ignore_estimate: bool = False
 
     @property
     def groups(self) -> tuple[InstanceGroup, ...]:

@@ -54,6 +54,13 @@ class Estimate:
         return self.memory.peak <= self.machine.gpu.memory * GIB and self.host_fits
 
     @property
+    def is_far_over(self) -> bool:
+        """Whether it doesn't fit, and by more than an estimate may be off."""
+        return not self.host_fits or (
+            self.machine is not None and self.memory.peak > 1.1 * self.machine.gpu.memory * GIB
+        )
+
+    @property
     def host_fits(self) -> bool:
         """Whether offloaded memory fits into the machine; True if its memory is unknown."""
         host = self.machine.host if self.machine is not None else None

@@ -104,6 +104,12 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
                 steps=plan.steps,
             )
             lines += estimate.lines()
+            if estimate.is_far_over and not settings.ignore_estimate:
+                message = (
+                    f"{train.instance_type}: the run needs clearly more memory than there is, by the estimate above. "
+                    "Change what it lists, take a larger instance, or set sagemaker.ignore_estimate: true."
+                )
+                problems.append(Problem(message, kind="does-not-fit", key="sagemaker.instance_type"))
     return PreflightResult(tuple(problems), tuple(dict.fromkeys(notes)), tuple(lines), processes, estimate)
 
 

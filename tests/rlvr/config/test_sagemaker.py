@@ -35,6 +35,7 @@ def test_every_key_reaches_its_field() -> None:
         "training_plan": "arn:aws:t", "network_isolation": True, "encrypt_traffic": True, "volume_kms_key": "k",
         "output_kms_key": "l", "hf_token_secret_arn": "arn:aws:s",
         "mlflow_tracking_uri": "arn:aws:m", "mlflow_experiment": "e", "job_name": "j",
+        "ignore_estimate": True,
     }  # fmt: skip
     words = [word for key, value in values.items() for word in (f"--sagemaker.{key}", str(value).lower())]
     words[words.index("--sagemaker.role") + 1] = values["role"]  # type: ignore[call-overload]

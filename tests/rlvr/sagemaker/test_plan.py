@@ -118,6 +118,16 @@ def test_an_apostrophe_on_the_command_line_is_part_of_the_value(run_script: Run,
     assert "ml.it's" in run.stderr, run.stderr
 
 
+def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignored() -> None:
+    on_a_gpu = ["--sagemaker.instance_type", "ml.g5.xlarge", "--use_cpu", "false", "--max_completion_length", "4000"]
+    words = [*SETTINGS, *on_a_gpu, "--per_device_train_batch_size", "2048"]
+    with make_plan(DEMO, words) as plan:
+        assert [problem.kind for problem in plan.problems] == ["does-not-fit"]
+        assert any("does NOT fit" in line for line in plan.preflight)
+    with make_plan(DEMO, [*words, "--sagemaker.ignore_estimate", "true"]) as plan:
+        assert plan.problems == []
+
+
 @pytest.mark.parametrize(
     ("groups", "expected", "why"),
     [
