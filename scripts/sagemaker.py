@@ -155,8 +155,9 @@ def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _as_json(plan: JobPlan) -> dict[str, object]:
+    has_secret = any(problem.kind == "secret-in-request" for problem in plan.problems)
     return {
-        "request": plan.request,
+        "request": None if has_secret else plan.request,  # logs keep what is printed
         "files": [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in plan.uploads],
         "problems": [problem.as_dict() for problem in plan.problems],
         "faults": [str(problem) for problem in plan.problems],  # the former name, until the next release

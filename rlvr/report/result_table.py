@@ -123,7 +123,7 @@ def _cells(result: Result) -> dict[str, str]:
         "task": _options(record.task),
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
         "metric": f"{evaluation.get('metric', ABSENT)}{', mean of the tasks' if 'average' in evaluation else ''}",
-        "decoding": str(evaluation.get("decoding", ABSENT)),
+        "decoding": _decoding(evaluation),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
         "hours": f"{record.times['training_hours']:.2g}",
@@ -143,6 +143,12 @@ def _cells(result: Result) -> dict[str, str]:
 
 def _percent(score: Mapping[str, Any]) -> str:
     return percent(score["accuracy"]) if score else ABSENT
+
+
+def _decoding(evaluation: Mapping[str, Any]) -> str:
+    """How answers were generated; runs with other limits are not compared."""
+    limit = evaluation.get("max_new_tokens")
+    return f"{evaluation.get('decoding', ABSENT)}{f', at most {limit} tokens' if limit else ''}"
 
 
 def _options(task: Mapping[str, Any]) -> str:

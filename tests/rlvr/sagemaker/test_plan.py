@@ -15,6 +15,7 @@ from rlvr.sagemaker import plan as planning
 from rlvr.sagemaker.cost import cost_lines
 from rlvr.sagemaker.plan import make_plan
 from rlvr.sagemaker.request import request_problems
+from scripts.sagemaker import _as_json
 from tests.conftest import REPOSITORY, Run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -168,6 +169,7 @@ def test_a_secret_in_the_request_is_a_problem_that_does_not_repeat_it(words: lis
              "http://proxy:8080/@x", "--sagemaker.environment.MAX_TOKENS", "8"]  # fmt: skip
     with make_plan(DEMO, [*SETTINGS, "--sagemaker.instance_type", "ml.m5.xlarge", *words]) as plan:
         (problem,) = [one for one in plan.problems if one.kind == "secret-in-request"]
+        assert not re.search("hunter|hf_aB3", json.dumps(_as_json(plan))), "what is printed stays in logs"
     assert problem.key == key and "hunter22" not in problem.message and "hf_aB3" not in problem.message, why
 
 
