@@ -47,6 +47,7 @@ def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_e
     # Workers' garbage collection must not scan the imported modules: it would copy their pages.
     gc.freeze()
     workers: dict[int, int] = {}  # process ids, by number
+    server = os.getpid()
     while True:
         try:
             data, descriptors, _, _ = socket.recv_fds(channel, INT32.size, 1)
@@ -62,6 +63,7 @@ def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_e
             channel.close()
             judge_cpu_share.join(number)
             try:
+                _end_with_parent(server)
                 _serve_items(socket.socket(fileno=descriptors[0]), serve_item, memory_mb)
             finally:
                 os._exit(0)
@@ -95,7 +97,6 @@ def _kill(pid: int) -> int:
 
 def _serve_items(channel: socket.socket, function: Callable[[Any], Any], memory_mb: int | None) -> None:
     """The worker's loop: receive an item, call the function, send the result, until the caller has ended."""
-    _end_with_parent()
     _ignore_signals()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a process group of its own, so that all that it starts can be killed with it
@@ -143,9 +144,11 @@ def _do_nothing(number: int, frame: object) -> None:
     pass
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, even during a computation (Linux)."""
     import ctypes
 
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)  # it ended before the line above

@@ -36,9 +36,11 @@ def fork() -> int:
     return int(_libc.fork())
 
 
-def end_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends; exit if the parent has ended already."""
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 class _Program(ctypes.Structure):

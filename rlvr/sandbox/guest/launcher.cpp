@@ -42,6 +42,7 @@ static sock_filter filter[256];
 static sock_fprog narrow = {0, filter};
 static const uint32_t OWN_PID = 0x7E57C0DE;
 static unsigned own_pid_places[8], own_count;
+static long launcher;  // its process number
 
 static void set_limit(int what, uint64_t value) {
     rlimit r;
@@ -61,6 +62,7 @@ static void set_limit(int what, uint64_t value) {
     set_limit(RLIMIT_AS, request.space);
     if (request.mode != CALL) close(EXCHANGE);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (syscall(SYS_getppid) != launcher) _exit(127);  // it ended before the line above
     uint32_t own = static_cast<uint32_t>(syscall(SYS_getpid));
     for (unsigned i = 0; i < own_count; i++) filter[own_pid_places[i]].k = own;
     if (narrow.len && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &narrow, 0, 0) != 0) _exit(127);
@@ -106,6 +108,7 @@ static Reply wait_for(pid_t child, const Request &request) {
 }
 
 int main() {
+    launcher = syscall(SYS_getpid);
     struct stat info;
     if (fstat(EXCHANGE, &info) != 0 || info.st_size > static_cast<off_t>(sizeof filter)) return 1;
     if (pread(EXCHANGE, filter, info.st_size, 0) != info.st_size) return 1;

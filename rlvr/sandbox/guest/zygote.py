@@ -44,9 +44,7 @@ _DESCRIPTOR = 4  # bytes of a descriptor's number in a control message
 
 def main() -> None:
     configuration = json.loads(sys.argv[1])
-    confinement.end_with_parent()
-    if os.getppid() != configuration["judge"]:
-        return  # the judge is gone already
+    confinement.end_with_parent(configuration["judge"])
     kind = configuration["kind"]
     os.closerange(CHANNEL + 1 if kind == "launch" else CHANNEL, 1 << 16)
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -99,7 +97,7 @@ def _confine(configuration: dict[str, Any], broad: Any) -> None:
         confinement.change_root(configuration["root"])
     if configuration["user"]:
         confinement.change_user(configuration["user"])
-    confinement.end_with_parent()  # again, since a change of user resets it
+    confinement.end_with_parent(configuration["judge"])  # again, since a change of user resets it
     if broad is not None:
         broad.load()
 
@@ -119,6 +117,7 @@ def _serve(kind: str, narrow: Any) -> None:
     gc.freeze()
     gc.disable()
     poller = select.poll()
+    zygote = os.getpid()
     # After a fork, each page that either process writes to is copied first. So this loop does little until it ends.
     while True:
         message, attached, _, _ = control.recvmsg(REQUEST.size, ancillary_size)
@@ -133,7 +132,7 @@ def _serve(kind: str, narrow: Any) -> None:
             continue
         if child == 0:
             try:
-                confinement.end_with_parent()
+                confinement.end_with_parent(zygote)
                 os.closerange(CONTROL, WATCHDOG + 1)
                 _limit(request)
                 if attached:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr import sandbox
 from rlvr.errors import InputError
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
@@ -82,6 +83,9 @@ def test_the_judge_works_after_a_fork_of_a_process_with_torch() -> None:
     assert process.stdout.strip() == "['AC', 'AC']", process.stderr
 
 
+GUEST = Path(sandbox.__file__).parent / "guest"
+
+
 def _children(parent: int) -> list[int]:
     children = []
     for entry in Path("/proc").iterdir():
@@ -138,6 +142,30 @@ def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> Non
     while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in zygotes + programs):
         time.sleep(0.05)
     assert not [child for child in zygotes + programs if Path(f"/proc/{child}").exists()]
+
+
+def test_a_program_whose_parent_ended_before_it_could_tell_the_kernel_ends_too() -> None:
+    """Else a program that was being started when its judge was killed would run without a limit of time."""
+    code = f"""
+        import os, sys, time
+        sys.path.insert(0, {str(GUEST)!r})
+        import confinement
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            parent = os.getpid()
+            if os.fork() == 0:
+                while os.getppid() == parent:
+                    time.sleep(0.01)
+                confinement.end_with_parent(parent)
+                os.write(write, b"it goes on")
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(write)
+        print(os.read(read, 100))
+    """
+    process = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
+    assert process.stdout == "b''\n", process.stderr
 
 
 @pytest.mark.slow
