@@ -177,7 +177,8 @@ class Run:
 
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.artifacts.resumption import RunStatus
-        from rlvr.scoring.call import digest_of
+        from rlvr.environments.loading import load_environments
+        from rlvr.scoring.call import digest_of, digest_of_file
         from rlvr.scoring.reward import metrics_of
         from rlvr.tracking.mlflow_tracker import make_tracker
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
@@ -189,6 +190,9 @@ class Run:
         self.folder = recipe.output_dir
         self.model_folder = train.saved_folder(recipe)
         reward_files = {reward.label: digest_of(reward) for reward in [*prepared.rewards, *metrics_of(prepared.metric)]}
+        for environment in load_environments(recipe.environments):
+            file = sys.modules[environment.cls.__module__].__file__
+            reward_files[f"environment {environment.label}"] = digest_of_file(file)
         self.status = RunStatus(self.folder, prepared.identity, self.is_main, reward_files)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
@@ -202,6 +206,10 @@ class Run:
         from rlvr.training.train import TrainingError
 
         prepared, resumption = self.prepared, self.prepared.resumption
+        for name in [] if resumption.fresh else self.status.changed_files():
+            console.info(
+                f"  The file of {name} has changed since the run was stopped; steps from here on use the new one."
+            )
         resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
         directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
         self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
@@ -266,7 +274,8 @@ class Run:
         from rlvr import evaluation
 
         rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
-        return evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        return {**about, "reward_files": self.status.reward_files}
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""

@@ -44,12 +44,15 @@ class Identity:
         processes: how many processes train together.
         launcher: "plain" (python and ddp: their checkpoints are the same), "zero2", "zero3" …
         rows: digest of the training prompts in their order.
+        golds: digest of their column `final_answer`; "" without one, and in checkpoints of earlier versions. Others are
+            no other run, but it is said.
     """
 
     recipe: Mapping[str, Any]
     processes: int
     launcher: str
     rows: str
+    golds: str = ""
 
     @classmethod
     def of(cls, recipe: Recipe, train: Dataset, processes: int, launcher: str) -> Identity:
@@ -57,7 +60,10 @@ class Identity:
         digest = hashlib.sha256()
         for prompt in train["prompt"]:
             digest.update(json.dumps(prompt).encode())
-        return cls(content, processes, "plain" if launcher in ("python", "ddp") else launcher, digest.hexdigest())
+        golds = list(train["final_answer"]) if "final_answer" in train.column_names else None
+        gold_digest = hashlib.sha256(json.dumps(golds, default=str).encode()).hexdigest() if golds is not None else ""
+        launcher = "plain" if launcher in ("python", "ddp") else launcher
+        return cls(content, processes, launcher, digest.hexdigest(), gold_digest)
 
     def differences(self, earlier: Identity) -> list[str]:
         """The differences to an earlier run that change numbers, a phrase each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class RunStatus:
         folder: the run directory.
         identity: of the run.
         writes: whether this process writes the file.
-        reward_files: hash of the file of each reward.
+        reward_files: hash of the file of each reward and environment.
     """
 
     def __init__(
@@ -46,6 +46,11 @@ class RunStatus:
             directory.write_status(
                 self.folder, **self.facts, machine=self.machine, reward_files=files, identity=identity
             )
+
+    def changed_files(self) -> list[str]:
+        """The rewards and environments whose files differ from those that run.json names."""
+        earlier = (directory.read_status(self.folder) or {}).get("reward_files") or {}
+        return [name for name, digest in self.reward_files.items() if earlier.get(name, digest) != digest]
 
     def failed(self, trace: str, *, can_continue: bool = True) -> None:
         """Record a failure and its traceback. The status "trained" stays.
@@ -115,7 +120,8 @@ def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
     """
     resumption, folder, content = _find_beginning(recipe)
     if folder is not None:
-        _check_identity(identity, folder, content)
+        notes = _check_identity(identity, folder, content)
+        resumption = replace(resumption, notes=(*resumption.notes, *notes))
     return resumption
 
 
@@ -191,8 +197,8 @@ def _continues_from(folder: Path) -> str:
     return f"continues from {folder}, step {checkpoints.step_of(folder)}"
 
 
-def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another run; `content` is its marker's, or run.json's."""
+def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]) -> list[str]:
+    """Refuse a checkpoint of another run; `content` is its marker's, or run.json's. Return what else has changed."""
     directory.check_format(content.get("format", 1), folder)
     try:
         earlier = Identity(**content["identity"])
@@ -214,3 +220,6 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
             kind="checkpoint-mismatch",
             path=folder,
         )
+    if earlier.golds and identity.golds != earlier.golds:
+        return ["the golds of training rows have changed: steps from here on are paid by the new ones"]
+    return []

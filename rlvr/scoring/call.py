@@ -66,7 +66,11 @@ def _plain(value: Any) -> Any:
 
 def digest_of(reward: Reward) -> str:
     """Hash of the file that defines a reward, to compare machines; "" without a file."""
-    file = file_of(reward.function)
+    return digest_of_file(file_of(reward.function))
+
+
+def digest_of_file(file: str | None) -> str:
+    """Hash of a file; "" without one."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
     except OSError:

@@ -83,6 +83,20 @@ def test_a_damaged_checkpoint_is_incomplete(tmp_path: Path, damage: Any, phrase:
     assert resumption.fresh and "begins at step 0" in resumption.notes[-1]
 
 
+def test_changed_golds_and_files_are_no_other_run_but_are_named(tmp_path: Path) -> None:
+    run, rows = recipe(tmp_path), Dataset.from_dict({"prompt": ["one", "two"], "final_answer": ["1", "2"]})
+    other = Dataset.from_dict({"prompt": ["one", "two"], "final_answer": ["1", "3"]})
+    status = RunStatus(tmp_path, identity(run, rows), True, {"right": "abc", "environment shop": "def"})
+    status.update("trained", saved="adapter")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    assert len(choose_resumption(run, identity(run, rows)).notes) == 1
+    assert "golds" in choose_resumption(run, identity(run, other)).notes[1]
+    assert status.changed_files() == []
+    files = {"right": "abc", "environment shop": "xyz", "new": "123"}
+    assert RunStatus(tmp_path, identity(run, rows), True, files).changed_files() == ["environment shop"]
+
+
 @pytest.mark.parametrize("status", [None, "done"])
 def test_without_an_unfinished_run_a_run_begins_at_step_0(tmp_path: Path, status: str | None) -> None:
     run = recipe(tmp_path)
