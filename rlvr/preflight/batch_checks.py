@@ -16,9 +16,8 @@ REWARD_SHARE_OF_TIMEOUT = 2 / 3
 
 
 def check_batches(components: RunComponents) -> Iterator[Problem]:
-    """Batches must be whole groups, and no larger than the data."""
+    """Batches must be whole groups, and no larger than the data, if it could be read."""
     sizes = batch_sizes(components.recipe, components.processes)
-    rows = len(components.train or [])
     factors = _factors(components)
     product = " x ".join(f"{key} {value}" for key, value in factors.items())
     if components.processes > 1 and "generation_batch_size" not in factors:
@@ -36,7 +35,7 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
             f"num_generations = {sizes.group}. Set {setting}, which makes {completions}."
         )
         yield Problem(message, "incomplete-group", "num_generations")
-    elif sizes.prompts > rows:
+    elif components.train is not None and sizes.prompts > (rows := len(components.train)):
         message = (
             f"A generation takes {sizes.prompts} prompts, but the training split has {rows} rows: not one step "
             f"would be made. Lower {product} to at most {rows * sizes.group} completions, or give the task more rows."

@@ -200,7 +200,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(environment_checks.check_rows, needs=("environments", "task"), after=ROWS),
     # The numbers of the run.
-    Check(batch_checks.check_batches, reads=BATCH_KEYS, needs=("train",)),
+    Check(batch_checks.check_batches, reads=BATCH_KEYS),
     Check(
         generation_checks.check_prompt_lengths,
         reads=("max_completion_length", "eval_strategy", "use_vllm", "vllm_max_model_length"),

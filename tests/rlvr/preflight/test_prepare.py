@@ -64,6 +64,9 @@ def test_a_component_that_cannot_be_loaded_hides_no_problem_of_another(tmp_path:
     error = refusal(["--task.name", "aritmetic", "--lora_target_modules", "lm_head"])
     assert "arithmetic?" in str(error) and "lora-on-head" in kinds(error)
 
+    error = refusal(["--task.name", "aritmetic", "--num_generations", "7"])
+    assert "incomplete-group" in kinds(error), "batches need no rows"
+
     error = refusal(["--rewards", "[{name: nothing}]", "--num_generations", "7"], world_size=3)
     assert "'nothing'" in str(error) and "x 3 processes" in str(error)
 
