@@ -75,7 +75,7 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
         elsewhere: how many processes will train on another machine: the local number and GPUs don't matter then.
 
     Raises:
-        InputError: TRL, transformers or PEFT refuse the recipe.
+        InputError: TRL, transformers or PEFT refuse the recipe, or the optimizer can't be made of it.
     """
     from transformers.integrations.deepspeed import unset_hf_deepspeed_config
     from trl import ModelConfig, get_peft_config
@@ -85,7 +85,7 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
         changes["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
         recipe = replace(recipe, settings={**recipe.settings, **changes})
     try:
-        training_config(recipe, recipe.rewards, stop_strings)
+        config = training_config(recipe, recipe.rewards, stop_strings)
         get_peft_config(ModelConfig(**models.model_settings(recipe)))
     except (ValueError, TypeError, ImportError) as error:
         if "need to assign use_cpu" in str(error):
@@ -111,6 +111,43 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
         key = _key_of_argument(recipe, str(error))
         raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl", key=key) from error
     unset_hf_deepspeed_config()  # or the base model would be loaded in shares
+    if elsewhere is None:
+        _check_optimizer(config)
+
+
+def _check_optimizer(config: GRPOConfig) -> None:
+    """Find a missing package or a wrong option of the optimizer, which is made only after the base was measured."""
+    if config.optim_args is None and config.optim.value in ("adamw_torch", "adamw_torch_fused"):
+        return  # PyTorch has these; to import the trainer takes a second
+    import torch
+    from transformers import Trainer
+
+    without_options = copy(config)
+    without_options.optim_args = None
+    model = torch.nn.Linear(1, 1)  # a few optimizers take their layers from the model
+    try:
+        plain = Trainer.get_optimizer_cls_and_kwargs(without_options, model)
+    except (ImportError, ValueError) as error:
+        # A ValueError may be about optim_target_modules, which this model lacks.
+        if isinstance(error, ImportError) or config.optim_target_modules is None:
+            message = f"transformers can't make the optimizer {config.optim.value}: {error}"
+            raise InputError(message, kind="package-not-installed", key="optim") from error
+        return
+    try:
+        changed = Trainer.get_optimizer_cls_and_kwargs(config, model) != plain
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"optim_args is {config.optim_args!r}: {error}. Write name=value, with commas between several.",
+            kind="wrong-type",
+            key="optim_args",
+        ) from error
+    if config.optim_args and not changed:
+        raise InputError(
+            f"optim_args is {config.optim_args!r}, which changes nothing in {config.optim.value}. Adam's options are "
+            "adam_beta1, adam_beta2, adam_epsilon and weight_decay.",
+            kind="unused-key",
+            key="optim_args",
+        )
 
 
 def _key_of_argument(recipe: Recipe, message: str) -> str | None:

@@ -46,6 +46,28 @@ def test_without_a_gpu_the_error_says_how_to_train_on_a_cpu() -> None:
     assert "use_cpu: true" in str(refusal(["--use_cpu", "false", "--bf16", "true"]))
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "key", "why"),
+    [
+        (["--optim", "galore_adamw"], "package-not-installed", "optim", "its package is not among ours"),
+        (["--optim", "galore_adamw", "--optim_target_modules", "all-linear"], "package-not-installed", "optim", "too"),
+        (["--optim", "grokadamw"], "package-not-installed", "optim", "transformers raises a ValueError"),
+        (["--optim", "sgd", "--optim_args", "momentum=high"], "wrong-type", "optim_args", "no number"),
+        (["--optim_args", "momentum"], "wrong-type", "optim_args", "no value"),
+        (["--optim", "sgd", "--optim_args", "momentun=0.9"], "unused-key", "optim_args", "a misspelt option"),
+        (["--optim_args", "betas=0.9"], "unused-key", "optim_args", "Adam's options are keys of the recipe"),
+    ],
+)
+def test_an_optimizer_that_transformers_cannot_make_is_refused(words: list[str], kind: str, key: str, why: str) -> None:
+    [problem] = [one for one in refusal(words).problems if one.level == "error"]
+    assert (problem.kind, problem.key) == (kind, key), why
+
+
+def test_an_optimizer_with_options_is_accepted() -> None:
+    with prepare_run(load_recipe(DEMO, ["--optim", "sgd", "--optim_args", "momentum=0.9"]), only_check=True) as run:
+        assert run.plan.steps == 60
+
+
 def test_a_component_that_cannot_be_loaded_hides_no_problem_of_another(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import no_such_module_at_all\n")
     words = ["--model_name_or_path", "./nowhere", "--report_to", "clearml", "--deepspeed", "zero3.json"]
