@@ -178,8 +178,9 @@ class Run:
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.artifacts.resumption import RunStatus
         from rlvr.environments.loading import load_environments
-        from rlvr.scoring.call import digest_of, digest_of_file
-        from rlvr.scoring.reward import metrics_of
+        from rlvr.scoring.call import digest_of_file
+        from rlvr.scoring.reward import file_of, metrics_of
+        from rlvr.scoring.source_files import imported_digests
         from rlvr.tracking.mlflow_tracker import make_tracker
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
 
@@ -189,11 +190,13 @@ class Run:
         self.is_main = prepared.state.is_main_process
         self.folder = recipe.output_dir
         self.model_folder = train.saved_folder(recipe)
-        reward_files = {reward.label: digest_of(reward) for reward in [*prepared.rewards, *metrics_of(prepared.metric)]}
+        rewards = [*prepared.rewards, *metrics_of(prepared.metric)]
+        files = {reward.label: file_of(reward.function) for reward in rewards}
         for environment in load_environments(recipe.environments):
-            file = sys.modules[environment.cls.__module__].__file__
-            reward_files[f"environment {environment.label}"] = digest_of_file(file)
-        self.status = RunStatus(self.folder, prepared.identity, self.is_main, reward_files)
+            files[f"environment {environment.label}"] = sys.modules[environment.cls.__module__].__file__
+        digests = {name: digest_of_file(file) for name, file in files.items()}
+        imported = imported_digests(filter(None, files.values()))
+        self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
 
@@ -207,9 +210,7 @@ class Run:
 
         prepared, resumption = self.prepared, self.prepared.resumption
         for name in [] if resumption.fresh else self.status.changed_files():
-            console.info(
-                f"  The file of {name} has changed since the run was stopped; steps from here on use the new one."
-            )
+            console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
         resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
         directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
         self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
@@ -247,26 +248,23 @@ class Run:
         return self.publish() if self.is_main and self.recipe.settings.get("push_to_hub") else 0
 
     def measure_base(self) -> None:
-        """Measure the untrained model on held-out rows; once per run, so a resumed run reads the result."""
+        """Measure the untrained model on held-out rows.
+
+        A run that continues generates only the answers that it lacks, and the verifier judges all of them again: rows,
+        golds and rewards may have changed since, and the trained model is measured with those of today.
+        """
         from rlvr import evaluation
         from rlvr.training import trl_config
 
         if self.recipe.evaluation is None:
             return
-        about = self._about()
-        earlier = evaluation.read_results(self.folder, "base", about, self.prepared.rewards)
-        if earlier is not None:
-            self.results["base"] = earlier
-        else:
-            if (self.folder / "completions" / "evaluation_base.parquet").is_file():
-                console.info("  The held-out rows, or how they are measured, have changed: the base is measured again.")
-            base = evaluation.EvaluatedModel(self.recipe, self.prepared.tokenizer, "base", self.folder)
-            self.results["base"] = self._measure(base, "before")
-            base.close()
-            trl_config.free_memory()
+        base = evaluation.EvaluatedModel(self.recipe, self.prepared.tokenizer, "base", self.folder)
+        self.results["base"] = self._measure(base, "before")
+        base.close()
+        trl_config.free_memory()
         console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
-        if earlier is None and self.is_main:
-            content = evaluation.write_evaluation(self.folder, about, self.results)
+        if self.is_main:
+            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
             for warning in content.get("warnings", ()):  # before the hours of training, and again in the last table
                 console.error(f"  warning: {warning}")
 
@@ -274,8 +272,7 @@ class Run:
         from rlvr import evaluation
 
         rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
-        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
-        return {**about, "reward_files": self.status.reward_files}
+        return evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""

@@ -258,7 +258,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
             if interrupts:
                 raise KeyboardInterrupt
         if state.is_main_process:
-            about = evaluation.describe_evaluation(recipe, metric)
+            rows = None if options.shots else evaluation.held_out_rows(task, recipe)  # prompts depend on the shots
+            about = evaluation.describe_evaluation(recipe, metric, rows)
             about["adapter"] = options.adapter
             about["engine"] = options.engine
             if options.shots:

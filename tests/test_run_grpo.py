@@ -236,6 +236,48 @@ def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_r
 
 
 @pytest.mark.slow
+def test_a_run_that_continues_judges_base_and_trained_alike(start: Start, tmp_path: Path) -> None:
+    """Else a change of the verifier between stop and continuation is reported as a gain."""
+    (tmp_path / "own_verdict.py").write_text("def verdict(text):\n    return 0.0\n")
+    (tmp_path / "mine.py").write_text(
+        "import pathlib, sys, zlib\n"
+        "sys.path.append(str(pathlib.Path(__file__).parent))\n"
+        "from own_verdict import verdict\n"
+        "def mine(completions, *, trainer_state, folder='', **kwargs):\n"
+        "    if trainer_state.global_step == 1 and not pathlib.Path(folder, 'go').exists():\n"
+        "        raise RuntimeError('stopped here')\n"
+        "    if trainer_state.global_step >= 0 and trainer_state.max_steps > 0:\n"
+        "        return [zlib.crc32(str(one).encode()) % 100 / 100 for one in completions]\n"
+        "    return [verdict(one) for one in completions]\n"
+    )
+    (tmp_path / "judge.py").write_text(
+        "import pathlib, sys\n"
+        "sys.path.append(str(pathlib.Path(__file__).parent))\n"
+        "from own_verdict import verdict\n"
+        "def judge(completions, **kwargs):\n"
+        "    return [verdict(one) for one in completions]\n"
+    )
+    rewards = [{"name": f"{tmp_path}/mine.py", "options": {"folder": str(tmp_path)}}]
+    rewards.append({"name": f"{tmp_path}/judge.py", "weight": 0.0})
+    words = ["run_grpo.py", "--config", DEMO, *SHORT, "--rewards", json.dumps(rewards), "--evaluation.metric", "judge"]
+    words += ["--save_strategy", "steps", "--save_steps", "1"]
+    stopped = start(words, tmp_path / "run").wait()
+    assert stopped.codes() == [1] and "checkpoint-1 is complete" in stopped.output(), stopped.output()
+    base = json.loads((tmp_path / "run" / "evaluation.json").read_text())["base"]
+    assert base["correct"] == 0
+
+    (tmp_path / "go").touch()
+    (tmp_path / "own_verdict.py").write_text("def verdict(text):\n    return 1.0\n")
+    answers = sorted(path.read_bytes() for path in (tmp_path / "run" / "answers").glob("base*"))
+    last = start(words, tmp_path / "run").wait()
+    assert last.codes() == [0], last.output()
+    assert "own_verdict has changed since the run was stopped" in last.output()
+    content = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert content["base"]["correct"] == content["trained"]["correct"] == 8
+    assert answers == sorted(path.read_bytes() for path in (tmp_path / "run" / "answers").glob("base*")), "asked again"
+
+
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_path: Path) -> None:
     launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run").wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config import schema
@@ -35,6 +35,13 @@ RESUME_MAY_CHANGE = frozenset(
 )  # fmt: skip
 
 
+_PARTS_OF_MODEL = {
+    "weights": "the weights or the configuration",
+    "tokenizer": "the tokenizer or the chat template",
+    "revision": "the revision on the hub",
+}
+
+
 @dataclass(frozen=True)
 class Identity:
     """Everything that a run's numbers depend on.
@@ -46,6 +53,8 @@ class Identity:
         rows: digest of the training prompts in their order.
         golds: digest of their column `final_answer`; "" without one, and in checkpoints of earlier versions. Others are
             no other run, but it is said.
+        model: digests of the base's "weights" and "tokenizer" if it is a folder, else its "revision"; empty in
+            checkpoints of earlier versions.
     """
 
     recipe: Mapping[str, Any]
@@ -53,9 +62,12 @@ class Identity:
     launcher: str
     rows: str
     golds: str = ""
+    model: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, recipe: Recipe, train: Dataset, processes: int, launcher: str) -> Identity:
+    def of(
+        cls, recipe: Recipe, train: Dataset, processes: int, launcher: str, model: Mapping[str, str] | None = None
+    ) -> Identity:
         content = json.loads(json.dumps(recipe.as_dict()))  # as a checkpoint's marker returns it
         digest = hashlib.sha256()
         for prompt in train["prompt"]:
@@ -63,7 +75,7 @@ class Identity:
         golds = list(train["final_answer"]) if "final_answer" in train.column_names else None
         gold_digest = hashlib.sha256(json.dumps(golds, default=str).encode()).hexdigest() if golds is not None else ""
         launcher = "plain" if launcher in ("python", "ddp") else launcher
-        return cls(content, processes, launcher, digest.hexdigest(), gold_digest)
+        return cls(content, processes, launcher, digest.hexdigest(), gold_digest, dict(model or {}))
 
     def differences(self, earlier: Identity) -> list[str]:
         """The differences to an earlier run that change numbers, a phrase each."""
@@ -78,6 +90,9 @@ class Identity:
             phrases.append(f"{earlier.processes} processes trained it, now there are {self.processes}")
         if self.launcher != earlier.launcher:
             phrases.append(f"the launcher was {earlier.launcher}, now {self.launcher} (--config_file)")
+        for part, digest in self.model.items():
+            if earlier.model.get(part, digest) != digest:
+                phrases.append(f"{_PARTS_OF_MODEL[part]} of {self.recipe['model_name_or_path']} changed")
         if self.rows != earlier.rows:
             phrases.append("the task returns other training prompts, or returns them in another order")
         return phrases

@@ -277,6 +277,8 @@ def _measured(folder: Path) -> dict[str, Any]:
         "decoding": content.get("decoding"),
         "max_new_tokens": mapping(content.get("settings")).get("max_new_tokens"),
     }
+    if "verifier" in content:
+        evaluation["verifier"] = content["verifier"]
     evaluation |= _figures(content)
     if "tasks" in content:
         evaluation["tasks"] = {label: {"metric": part["metric"], **_figures(part)}

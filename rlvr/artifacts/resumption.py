@@ -26,15 +26,21 @@ class RunStatus:
         identity: of the run.
         writes: whether this process writes the file.
         reward_files: hash of the file of each reward and environment.
+        imported_files: hash of each module that these import.
     """
 
     def __init__(
-        self, folder: Path, identity: Identity, writes: bool, reward_files: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        identity: Identity,
+        writes: bool,
+        reward_files: Mapping[str, str] | None = None,
+        imported_files: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.identity = identity
         self.writes = writes
-        self.reward_files = reward_files or {}
+        self.files: dict[str, Any] = {"reward_files": reward_files or {}, "imported_files": imported_files or {}}
         self.machine = directory.machine(gpus=not identity.recipe.get("use_cpu")) if writes else {}
         self.facts: dict[str, Any] = {}
 
@@ -42,15 +48,18 @@ class RunStatus:
         """Record a status: "running", "trained" (only the evaluation is left), "done" …"""
         self.facts = {"status": status, **facts}
         if self.writes:
-            identity, files = asdict(self.identity), self.reward_files
-            directory.write_status(
-                self.folder, **self.facts, machine=self.machine, reward_files=files, identity=identity
-            )
+            identity = asdict(self.identity)
+            directory.write_status(self.folder, **self.facts, machine=self.machine, **self.files, identity=identity)
 
     def changed_files(self) -> list[str]:
-        """The rewards and environments whose files differ from those that run.json names."""
-        earlier = (directory.read_status(self.folder) or {}).get("reward_files") or {}
-        return [name for name, digest in self.reward_files.items() if earlier.get(name, digest) != digest]
+        """The rewards, environments and modules whose files differ from those that run.json names."""
+        status = directory.read_status(self.folder) or {}
+        return [
+            name
+            for key, files in self.files.items()
+            for name, digest in files.items()
+            if (status.get(key) or {}).get(name, digest) != digest
+        ]
 
     def failed(self, trace: str, *, can_continue: bool = True) -> None:
         """Record a failure and its traceback. The status "trained" stays.

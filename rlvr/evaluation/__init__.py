@@ -19,7 +19,6 @@ from rlvr.evaluation.measured import choose_metric, choose_metrics, greedy_decod
 from rlvr.evaluation.results import (
     describe_evaluation,
     heading,
-    read_results,
     results_in_words,
     results_table,
     score_in_words,
@@ -31,6 +30,6 @@ from rlvr.evaluation.statistics import paired_difference
 __all__ = [
     "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "choose_metrics",
     "describe_evaluation", "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows",
-    "paired_difference", "read_results", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
+    "paired_difference", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
     "score_in_words", "summarise", "write_evaluation",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from rlvr.evaluation.scores import Score, by_task, summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates_and_mask
+from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _score(
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
     tasks: Sequence[str | None] = columns.get(TASK) or [None] * len(records)
-    gated = apply_gates_and_mask([[row[index] for index in indices] for row in values], rewards, tasks)
+    gated = apply_gates([[row[index] for index in indices] for row in values], rewards, tasks)
     for number, (record, row, task) in enumerate(zip(records, values, tasks, strict=True)):
         if isinstance(metric, Reward):
             decisive = metric

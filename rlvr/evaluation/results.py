@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr import console
 from rlvr.artifacts.result_record import content_digest
 from rlvr.artifacts.run_lock import refuse_if_in_use
+from rlvr.config.project import PACKAGE
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.environments.messages import as_table
@@ -30,7 +31,9 @@ from rlvr.evaluation.scores import (
 )
 from rlvr.evaluation.statistics import Interval, average
 from rlvr.formatting import count, p_value_text, percent, points
-from rlvr.scoring.reward import Metric, Reward, label_of, metrics_of
+from rlvr.scoring.call import digest_of_file
+from rlvr.scoring.reward import Metric, Reward, file_of, label_of, metrics_of
+from rlvr.scoring.source_files import imported_digests
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -43,8 +46,8 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
     """Describe how an evaluation is made, for evaluation.json.
 
     Args:
-        rows: of a run, the held-out rows. By their digest a run that continues sees that they, or their golds, are
-            others than those that its base was measured on.
+        rows: the held-out rows. Evaluations of others are not compared; nor are those with other options or another
+            file of the metric.
     """
     spec = recipe.evaluation or EvaluationSpec()
     max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
@@ -54,6 +57,7 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
         "task": {"name": recipe.task.name, **recipe.task.options},
         "split": spec.split,
         "metric": " + ".join(reward.label for reward in metrics_of(metric)),
+        "verifier": {reward.label: _verifier(reward) for reward in metrics_of(metric)},
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
@@ -70,6 +74,15 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
     if rows is not None:
         about["rows_digest"] = content_digest(rows.to_list())
     return about
+
+
+def _verifier(reward: Reward) -> dict[str, Any]:
+    """What the verdicts of a metric depend on."""
+    file = file_of(reward.function)
+    modules = imported_digests([file]) if file is not None else {}
+    modules.pop(PACKAGE.name, None)  # also changes where nothing of the verifier does
+    options = reward.spec.options if reward.spec is not None else reward.options
+    return {"options": dict(options), "digest": content_digest([digest_of_file(file), modules])}
 
 
 def heading(content: Mapping[str, Any]) -> str:
@@ -188,31 +201,6 @@ def _average(tasks: Mapping[str, Mapping[str, Any]], part: str, figure: str) -> 
     return {figure: value, "interval": asdict(interval)}
 
 
-def read_results(
-    folder: Path, name: str, about: Mapping[str, Any], rewards: Sequence[Reward]
-) -> tuple[Score, Records] | None:
-    """Read what `write_evaluation` wrote in an earlier session of the run; None if it was made differently.
-
-    Collective: the main process reads, and all get what it read.
-    """
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
-
-    records: Records | None = None
-    table = folder / "completions" / f"evaluation_{name}.parquet"
-    if PartialState().is_main_process and table.is_file():
-        try:
-            content = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-            if {key: content.get(key) for key in about} == json.loads(json.dumps(about)):
-                import pyarrow.parquet as pq
-
-                records = pq.read_table(table).to_pylist()
-        except (OSError, ValueError):  # half-written by a killed session: measured again
-            records = None
-    shared = broadcast_object_list([records])
-    return None if shared[0] is None else (summarise(shared[0], [reward.label for reward in rewards]), shared[0])
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # In the terminal
 
@@ -300,6 +288,8 @@ def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
         facts.append(f"{score['right_without_format']} of them without the required one")
     if score.get("unscored"):
         facts.append(f"{score['unscored']} more could not be judged")
+    for label, missed in (score.get("unscored_rewards") or {}).items():
+        facts.append(f"{label} gave no score for {missed}, which its mean leaves out")
     return f"  {f'{name}: ' if several else ''}{', '.join(facts)}" if facts else ""
 
 

@@ -35,7 +35,8 @@ class Score:
         unscored: rows that the verifier failed to judge.
         cut_off: fraction of completions that reached the maximal length without ending.
         mean_tokens: mean length of a completion.
-        rewards: mean of every reward of the recipe, by its label.
+        rewards: mean of every reward of the recipe, by its label, over the rows that it scored.
+        unscored_rewards: how many rows a reward did not score, by its label; only those of one task that missed some.
         by_source, by_difficulty: accuracy, rows and interval per value of these columns.
         lenient: rows that are right whatever their form, among `rows` (rlvr/evaluation/lenient_match.py). None where
             the data has no answers in text.
@@ -52,6 +53,7 @@ class Score:
     cut_off: float
     mean_tokens: float
     rewards: dict[str, float] = field(default_factory=dict)
+    unscored_rewards: dict[str, int] = field(default_factory=dict)
     by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_difficulty: dict[str, dict[str, Any]] = field(default_factory=dict)
     lenient: int | None = None
@@ -65,6 +67,7 @@ def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
     correct = sum(record["correct"] for record in judged)
     values = {label: [record[f"rewards/{label}"] for record in records] for label in labels}
     scored = {label: [value for value in column if value is not None] for label, column in values.items()}
+    of_several_tasks = len({record.get("task") for record in records}) > 1  # not all rewards apply to each
     lenient = [record for record in judged if record.get("lenient") is not None]
     formatted = [record for record in judged if record.get("formatted") is not None]
     bare = [record for record in formatted if record.get("lenient") is not None]
@@ -77,6 +80,11 @@ def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
         cut_off=sum(not record["ended"] for record in records) / max(len(records), 1),
         mean_tokens=sum(record["tokens"] for record in records) / max(len(records), 1),
         rewards={label: sum(column) / len(column) if column else math.nan for label, column in scored.items()},
+        unscored_rewards={
+            label: len(records) - len(column)
+            for label, column in scored.items()
+            if len(column) < len(records) and not of_several_tasks
+        },
         by_source=_parts(judged, "source", str),
         by_difficulty=_parts(judged, "difficulty", _ranges([record.get("difficulty") for record in judged])),
         lenient=sum(record["lenient"] for record in lenient) if lenient else None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 CONFIGS = ("adapter_config.json", "config.json")
 WEIGHTS = (".safetensors", ".bin", ".pt")
+TOKENIZER_FILES = (
+    *("tokenizer*", "chat_template*", "additional_chat_templates/*", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab*", "merges.txt", "*.model"),
+)
 _PREFIX = "base_model.model."
 
 
@@ -62,13 +67,21 @@ def first_line(error: BaseException) -> str:
 
 def fingerprint(folder: Path) -> str:
     """A checksum of a model's configuration and weights, whatever the folder's name."""
-    return _checksum(
-        tuple(
-            (path, path.stat().st_size, path.stat().st_mtime_ns)
-            for path in sorted(folder.iterdir())
-            if path.name in CONFIGS or (path.suffix in WEIGHTS and path.name != "training_args.bin")
-        )
+    return _checksum_of(
+        path
+        for path in folder.iterdir()
+        if path.name in CONFIGS or (path.suffix in WEIGHTS and path.name != "training_args.bin")
     )
+
+
+def tokenizer_fingerprint(folder: Path) -> str:
+    """A checksum of a model's tokenizer and chat templates, whatever the folder's name."""
+    files = {path for pattern in TOKENIZER_FILES for path in folder.glob(pattern) if path.is_file()}
+    return _checksum_of(files)
+
+
+def _checksum_of(files: Iterable[Path]) -> str:
+    return _checksum(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(files)))
 
 
 @lru_cache(maxsize=16)

@@ -113,7 +113,7 @@ def prepare_run(
     check_components(components, findings)
     if only_check and target.is_here:
         findings.add(_use_of_output_dir(recipe))
-    identity, resumption = _resume(components, findings, state.num_processes)
+    identity, resumption = _resume(components, findings, state.num_processes, only_check)
     task, rewards, metric, tokenizer = components.task, components.rewards, components.metric, components.tokenizer
     if identity is None or rewards is None or metric is None or findings.has_failed(SCORING):
         _check_with_trl(components, findings)  # the rewards can't be tried
@@ -237,11 +237,18 @@ def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> l
     return problems + try_rewards(components.recipe, tried, rewards, metric, scorer, skipped=asking)
 
 
-def _resume(components: RunComponents, findings: Findings, processes: int) -> tuple[Identity | None, Resumption]:
+def _resume(
+    components: RunComponents, findings: Findings, processes: int, only_check: bool
+) -> tuple[Identity | None, Resumption]:
     """Which run this is, and the checkpoint that all processes agree on; step 0 if that is an error."""
     if components.train is None:
         return None, Resumption()
-    identity = Identity.of(components.recipe, components.train, processes, launch.launcher())
+    recipe, model = components.recipe, None
+    if components.config is not None and not (only_check and earlier_engine(recipe) is None):
+        model = loading.base_digests(
+            recipe, components.config
+        )  # takes seconds for large weights; a check needs no new ones
+    identity = Identity.of(recipe, components.train, processes, launch.launcher(), model)
     if not components.target.is_here or findings.known_problems:
         return identity, Resumption()
     resumption = findings.attempt(lambda: choose_resumption(components.recipe, identity))

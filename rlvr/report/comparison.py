@@ -100,19 +100,34 @@ def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> Eval
 
 def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str:
     """Whether each of the two trained models was right, by problem; or the reason why there are no pairs."""
-    for key in ("task", "split", "metric", "decoding"):
-        one, other = (run.evaluation.get(key) for run in (before, after))
+    measurements = [_measurement(run.evaluation) for run in (before, after)]
+    for key, one in measurements[0].items():
+        other = measurements[1][key]
         if one != other:
             return f"their evaluations differ in {key} ({_text(one)} and {_text(other)})"
     records = [_records(run) for run in (before, after)]
     if not all(records):
         return "one of them has no held-out answers of its trained model"
+    digests = {run.evaluation.get("rows_digest") for run in (before, after)}
+    if records[0].keys() == records[1].keys() and len(digests) == 2:
+        return "the content of their held-out rows differs, such as golds or tests"
     pairs = []
     for row in records[0].keys() & records[1].keys():
-        (prompt, right), (other_prompt, other_right) = records[0][row], records[1][row]
-        if prompt == other_prompt and isinstance(right, bool) and isinstance(other_right, bool):
+        (problem, right), (other_problem, other_right) = records[0][row], records[1][row]
+        if problem == other_problem and isinstance(right, bool) and isinstance(other_right, bool):
             pairs.append((right, other_right))
     return pairs or "they were evaluated on different problems"
+
+
+def _measurement(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal for two evaluations to be compared, by the name that a sentence gives it."""
+    verifiers = {label: mapping(each) for label, each in mapping(evaluation.get("verifier")).items()}
+    return {
+        **{key: evaluation.get(key) for key in ("task", "split", "metric", "decoding")},
+        "max_new_tokens": mapping(evaluation.get("settings")).get("max_new_tokens"),
+        "the options of the metric": {label: each.get("options") for label, each in verifiers.items()},
+        "the file of the metric": {label: str(each.get("digest"))[:8] for label, each in verifiers.items()},
+    }
 
 
 def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
@@ -123,7 +138,9 @@ def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
     except InputError:
         return {}
     return {
-        row["row"]: (repr(row["prompt"]), row["correct"]) for row in rows if {"row", "prompt", "correct"} <= row.keys()
+        row["row"]: (repr((row["prompt"], row.get("final_answer"))), row["correct"])
+        for row in rows
+        if {"row", "prompt", "correct"} <= row.keys()
     }
 
 

@@ -35,9 +35,10 @@ class Result:
 
     @property
     def measurement(self) -> tuple[Any, ...]:
-        """Results are comparable if this is equal: the same rows, metric and decoding."""
+        """Results are comparable if this is equal: the same rows, metric with its options, and decoding."""
         evaluation = mapping(self.record.evaluation)
         how = [evaluation.get(key) for key in ("metric", "split", "decoding", "max_new_tokens")]
+        how.append(_metric_options(evaluation))
         return (str(self.record.task["name"]), *map(str, how), str(self.record.held_out_digest))
 
 
@@ -123,6 +124,7 @@ def _cells(result: Result) -> dict[str, str]:
         "task": _options(record.task),
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
         "metric": f"{evaluation.get('metric', ABSENT)}{', mean of the tasks' if 'average' in evaluation else ''}",
+        "metric options": _metric_options(evaluation) or ABSENT,
         "decoding": _decoding(evaluation),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
@@ -138,7 +140,17 @@ def _cells(result: Result) -> dict[str, str]:
         cells["gain (95 % interval)"] = f"{points(gain['points'])} ({interval})"
     for name in ("recipe", "base", "train", "held_out"):
         cells[f"{name} digest".replace("_", "-")] = str(getattr(record, f"{name}_digest") or ABSENT)[:8]
+    digests = [str(mapping(each).get("digest"))[:8] for each in mapping(evaluation.get("verifier")).values()]
+    cells["metric-file digest"] = " ".join(digests) or ABSENT
     return {name: visible(cell) for name, cell in cells.items()}  # a record may come from anywhere
+
+
+def _metric_options(evaluation: Mapping[str, Any]) -> str:
+    """The options of the verifiers; empty without any, and in records of earlier releases."""
+    options = {label: mapping(each).get("options") for label, each in mapping(evaluation.get("verifier")).items()}
+    return "; ".join(
+        f"{label} {key} {value}" for label, own in options.items() for key, value in sorted(mapping(own).items())
+    )
 
 
 def _percent(score: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,34 +184,49 @@ def excerpt(completion: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def apply_gates_and_mask(
+def apply_gates(
     values: Sequence[Sequence[float | None]], rewards: Sequence[Reward], tasks: Sequence[str | None] | None = None
 ) -> list[list[float | None]]:
-    """Apply masking and gates to raw rewards.
+    """Apply gates to raw rewards.
 
     Args:
         values: one row per completion, one entry per reward in the order of `rewards`; None or NaN if not scored.
         tasks: the label of each row's task, where rewards have `applies_to`.
 
     Returns:
-        The same shape. A row that any reward has not scored is None throughout; a gated reward is 0 where its gate is
-        not positive. In other rows, None is a reward that does not apply.
+        The same shape. A gated reward is 0 where its gate is not positive. None is a reward that does not apply, that
+        gave no score, or whose gate gave none.
     """
     names = [reward.name for reward in rewards]
-    gates = [names.index(reward.gate) if reward.gate is not None else None for reward in rewards]
+    gates = [names.index(reward.gate) if reward.gate is not None else index for index, reward in enumerate(rewards)]
     settled: list[list[float | None]] = []
-    for number, row in enumerate(values):
-        task = tasks[number] if tasks is not None else None
-        applying = {index for index, reward in enumerate(rewards) if reward.applies(task)}
+    for row, applying in zip(values, _applying(rewards, tasks, len(values)), strict=True):
         numbers = {index: value for index, value in enumerate(row) if value is not None and not math.isnan(value)}
-        if not applying <= numbers.keys():
-            settled.append([None] * len(row))
-            continue
+        known = [index in applying and index in numbers and gate in numbers for index, gate in enumerate(gates)]
         settled.append([
-            None if index not in applying else numbers[index] if gate is None or numbers[gate] > 0 else 0.0
+            None if not known[index] else numbers[index] if gate == index or numbers[gate] > 0 else 0.0
             for index, gate in enumerate(gates)
         ])  # fmt: skip
     return settled
+
+
+def apply_gates_and_mask(
+    values: Sequence[Sequence[float | None]], rewards: Sequence[Reward], tasks: Sequence[str | None] | None = None
+) -> list[list[float | None]]:
+    """Apply gates as `apply_gates`, and mask: a row that any reward has not scored is None throughout."""
+    rows = apply_gates(values, rewards, tasks)
+    return [
+        row if all(row[index] is not None for index in applying) else [None] * len(row)
+        for row, applying in zip(rows, _applying(rewards, tasks, len(rows)), strict=True)
+    ]
+
+
+def _applying(rewards: Sequence[Reward], tasks: Sequence[str | None] | None, rows: int) -> Iterator[set[int]]:
+    """The rewards that apply to each row, by their index."""
+    by_task = {
+        task: {index for index, reward in enumerate(rewards) if reward.applies(task)} for task in set(tasks or [None])
+    }
+    return (by_task[task] for task in tasks or [None] * rows)
 
 
 def total(row: Sequence[float | None], rewards: Sequence[Reward]) -> float | None:

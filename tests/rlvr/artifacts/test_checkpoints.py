@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def test_a_damaged_checkpoint_is_incomplete(tmp_path: Path, damage: Any, phrase:
 def test_changed_golds_and_files_are_no_other_run_but_are_named(tmp_path: Path) -> None:
     run, rows = recipe(tmp_path), Dataset.from_dict({"prompt": ["one", "two"], "final_answer": ["1", "2"]})
     other = Dataset.from_dict({"prompt": ["one", "two"], "final_answer": ["1", "3"]})
-    status = RunStatus(tmp_path, identity(run, rows), True, {"right": "abc", "environment shop": "def"})
+    status = RunStatus(
+        tmp_path, identity(run, rows), True, {"right": "abc", "environment shop": "def"}, {"helper": "ghi"}
+    )
     status.update("trained", saved="adapter")
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
@@ -94,7 +97,22 @@ def test_changed_golds_and_files_are_no_other_run_but_are_named(tmp_path: Path) 
     assert "golds" in choose_resumption(run, identity(run, other)).notes[1]
     assert status.changed_files() == []
     files = {"right": "abc", "environment shop": "xyz", "new": "123"}
-    assert RunStatus(tmp_path, identity(run, rows), True, files).changed_files() == ["environment shop"]
+    imported = {"helper": "jkl", "other": "mno"}
+    later = RunStatus(tmp_path, identity(run, rows), True, files, imported)
+    assert later.changed_files() == ["environment shop", "helper"]
+
+
+@pytest.mark.parametrize("part", ["weights", "tokenizer", "revision"])
+def test_a_checkpoint_of_another_base_is_refused(tmp_path: Path, part: str) -> None:
+    run = recipe(tmp_path)
+    earlier, other = (replace(identity(run), model={part: digest}) for digest in ("abc", "def"))
+    checkpoints.mark_complete(checkpoint(run, 5), 5, earlier)
+    write_status(run, "interrupted")
+    assert choose_resumption(run, earlier).checkpoint is not None
+    assert choose_resumption(run, identity(run)).checkpoint is not None, "nothing is known of this base"
+    with pytest.raises(InputError, match=part) as error:
+        choose_resumption(run, other)
+    assert error.value.kind == "checkpoint-mismatch"
 
 
 @pytest.mark.parametrize("status", [None, "done"])

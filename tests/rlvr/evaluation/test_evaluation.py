@@ -20,7 +20,7 @@ from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.results import describe_evaluation, read_results, results_table, score_in_words, write_evaluation
+from rlvr.evaluation.results import describe_evaluation, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,
@@ -408,17 +408,41 @@ def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, mo
     check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
 
 
-def test_the_base_of_a_run_is_kept_for_the_same_rows_and_golds_only(tmp_path: Path) -> None:
-    """Else a run that continues after a correction of the data would compare two models by different golds."""
-    recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--evaluation.rows", "3"])
-    rewards = load_rewards(recipe.rewards)
+def test_a_reward_without_a_score_does_not_change_the_means_of_others() -> None:
+    rows = [
+        {**record(True), "rewards/right": 1.0, "rewards/other": None},
+        {**record(False), "rewards/right": 0.0, "rewards/other": 0.5},
+    ]
+    score = summarise(rows, ["right", "other"])
+    assert score.rewards == {"right": 0.5, "other": 0.5} and score.unscored_rewards == {"other": 1}
+    shown = results_table({"base": asdict(score)})
+    assert "other gave no score for 1" in shown and "right gave" not in shown
+    for number, row in enumerate(rows):
+        row["task"] = "ab"[number]
+    assert summarise(rows, ["other"]).unscored_rewards == {}, "a reward need not apply to each task"
+
+
+def test_an_evaluation_is_described_by_its_rows_and_the_code_and_options_of_its_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "neighbour_of_a_metric.py").write_text("RIGHT = 1.0\n")
+    (tmp_path / "mine.py").write_text(
+        "from neighbour_of_a_metric import RIGHT\n"
+        "def mine(completions, *, factor=1, **kwargs):\n"
+        "    return [RIGHT * factor] * len(completions)\n"
+    )
     rows = [{"prompt": f"{number} + 1?", "final_answer": str(number + 1)} for number in range(3)]
 
-    def about(content: list[dict[str, str]]) -> dict[str, Any]:
-        return describe_evaluation(recipe, rewards[0], Dataset.from_list(content))
+    def about(content: list[dict[str, str]] = rows, **options: Any) -> dict[str, Any]:
+        rewards = json.dumps([{"name": f"{tmp_path}/mine.py", "options": options}])
+        recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--rewards", rewards])
+        return describe_evaluation(recipe, load_rewards(recipe.rewards)[0], Dataset.from_list(content))
 
-    records = [record(True) for _ in rows]
-    write_evaluation(tmp_path, about(rows), {"base": (summarise(records, ["r"]), records)})
-    assert read_results(tmp_path, "base", about(rows), []) is not None
+    same = about()
+    assert about() == same
     for other in ([{**rows[0], "final_answer": "5"}, *rows[1:]], rows[:2], [{**rows[0], "prompt": "?"}, *rows[1:]]):
-        assert read_results(tmp_path, "base", about(other), []) is None
+        assert about(other)["rows_digest"] != same["rows_digest"]
+    assert about(factor=2)["verifier"]["mine"]["options"] == {"factor": 2}
+    (tmp_path / "neighbour_of_a_metric.py").write_text("RIGHT = 0.5\n")
+    assert about()["verifier"]["mine"]["digest"] != same["verifier"]["mine"]["digest"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,11 +129,26 @@ def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
         assert key not in text
 
 
-def test_different_evaluations_are_not_compared(tmp_path: Path) -> None:
+VERIFIER = {"right": {"options": {}, "digest": "ab"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase", "why"),
+    [
+        ({"split": "validation"}, "differ in split (test and validation)", "other rows"),
+        ({"settings": {"max_new_tokens": 20}}, "differ in max_new_tokens (40 and 20)", "answers are cut off earlier"),
+        ({"verifier": {"right": {"options": {"tolerance": 0.2}, "digest": "ab"}}}, "the options of", "more is right"),
+        ({"verifier": {"right": {"options": {}, "digest": "cd"}}}, "the file of the metric", "another verifier"),
+        ({"rows_digest": "456"}, "the content of their held-out rows differs", "golds or tests were corrected"),
+    ],
+)
+def test_different_evaluations_are_not_compared(change: dict[str, Any], phrase: str, why: str, tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
-    path = runs[1] / "evaluation.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "split": "validation"}), encoding="utf-8")
-    assert "their evaluations differ in split (test and validation)" in text_of(write_comparison(runs))
+    same = {"settings": {"max_new_tokens": 40}, "verifier": VERIFIER, "rows_digest": "123"}
+    for run, more in zip(runs, (same, {**same, **change}), strict=True):
+        path = run / "evaluation.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **more}), encoding="utf-8")
+    assert phrase in text_of(write_comparison(runs)), why
 
 
 def test_an_incomplete_run_is_compared_by_its_remaining_parts(tmp_path: Path) -> None:
