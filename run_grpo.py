@@ -72,13 +72,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
         return 130
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        file = f" ({error.filename})" if error.filename else ""
-        console.error(f"The disk is full{file}. Make room; the same command continues from what was saved.")
-        return 1
     except Exception as error:
+        if is_disk_full(error):
+            file = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+            console.error(f"The disk is full{file}. Make room; the same command continues from what was saved.")
+            return 1
         if type(error).__name__ not in ("RewardError", "TrainingError", "RolloutError"):  # their modules import torch
             raise
         # The cause is in a reward or in the recipe, so our stack frames don't help. failure.txt has them.
@@ -295,7 +293,7 @@ class Run:
             reason = train.train(trainer, self.recipe, self.stop, prepared.resumption.checkpoint, self.tracker)
             if reason is not None:
                 raise Interrupted(reason)
-            train.save(trainer, self.model_folder)
+            train.save(trainer, self.model_folder, self.stop)
             self.status.update("trained", saved=self.model_folder.name)
         trainer.end_rollouts()
         del trainer
@@ -367,6 +365,11 @@ class Run:
             return 130
         console.info(f"  published {address}")
         return 0
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether a disk or a quota is full; libraries written in Rust have no errno."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "(os error 28)" in str(error)
 
 
 def announce(recipe: Recipe) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
 import run_grpo
 from tests.support.launching import Start, accelerated
@@ -101,16 +102,25 @@ def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
     assert len(capsys.readouterr().err.splitlines()) == 1, "a run ends at once, before anything is imported"
 
 
-@pytest.mark.parametrize(("number", "expected"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EACCES, None)])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/adapter"), 1),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "runs/x/adapter"), 1),
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), 1),
+        (OSError(errno.EACCES, os.strerror(errno.EACCES), "runs/x/adapter"), None),
+        (SafetensorError("invalid header"), None),
+    ],
+)
 def test_a_full_disk_is_one_sentence(
-    number: int, expected: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, expected: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(recipe: Any) -> int:
-        raise OSError(number, os.strerror(number), "runs/x/adapter")
+        raise error
 
     monkeypatch.setattr(run_grpo, "run", fail)
     if expected is None:
-        with pytest.raises(OSError):
+        with pytest.raises(type(error)):
             run_grpo.main(["--config", str(DEMO)])
         return
     assert run_grpo.main(["--config", str(DEMO)]) == expected

@@ -162,11 +162,12 @@ def _rename_earlier_run(folder: Path, recipe_text: str) -> None:
     if _has_no_results(folder, status, recipe_text):
         return
     stamp = time.strftime("%Y-%m-%d-%H%M%S", time.localtime(marker.stat().st_mtime))
+    folder = folder.resolve()  # a link stays, and the new run goes to the same disk
     renamed = folder.with_name(f"{folder.name}.{stamp}")
     while renamed.exists():  # two runs within a second
         renamed = renamed.with_name(f"{renamed.name}-again")
     folder.rename(renamed)
+    folder.mkdir()
     if status is not None and status["status"] != "done" and (renamed / ANSWERS).is_dir():
-        folder.mkdir()
         (renamed / ANSWERS).rename(folder / ANSWERS)
     console.info(f"  the earlier run in {folder} is now {renamed}")

@@ -331,7 +331,8 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
             new = schema.RENAMED[key]
             text.problems.append(at.problem(f"is not a recipe key. Use {new}.", "removed-key", new))
         elif key in schema.REMOVED:
-            if value is not None:  # a resolved recipe of an earlier release holds `reward_hedge_s: null`
+            # A resolved recipe of an earlier release holds defaults, as `reward_hedge_s: null`.
+            if value is not None and value != schema.defaults().get(key):
                 text.problems.append(at.problem(f"is not a recipe key. {schema.REMOVED[key]}.", "removed-key"))
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS, EXTENDS} - {*schema.RENAMED, *schema.REMOVED}

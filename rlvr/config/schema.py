@@ -88,6 +88,9 @@ REMOVED: dict[str, str] = {
         ("hub_token", "push_to_hub_token"),
         "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
     ),
+    "save_only_model": "Remove it: no run could continue from such a checkpoint. save_total_limit limits their number",
+    "ignore_data_skip": "Remove it: a run that continues would train on other prompts than one that was left alone",
+    "neftune_noise_alpha": "Remove it: its noise would also be in the model that samples the completions",
     "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
     "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
     "reward_funcs": "Use the rewards: list",
@@ -152,14 +155,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 class Range(NamedTuple):
-    """Bounds of a number, both allowed; `above` excludes its own value."""
+    """Bounds of a number, both allowed; `above` and `below` exclude their own values."""
 
     least: float | None = None
     above: float | None = None
     most: float | None = None
+    below: float | None = None
 
     def __str__(self) -> str:
-        bounds = {"above": self.above, "at least": self.least, "at most": self.most}
+        bounds = {"above": self.above, "at least": self.least, "at most": self.most, "below": self.below}
         return " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
 
     def __contains__(self, value: Any) -> bool:
@@ -167,6 +171,7 @@ class Range(NamedTuple):
             (self.least is not None and value < self.least)
             or (self.above is not None and value <= self.above)
             or (self.most is not None and value > self.most)
+            or (self.below is not None and value >= self.below)
         )
 
 
@@ -178,13 +183,15 @@ _RANGES: dict[Range, tuple[str, ...]] = {
         *("lora_r", "lora_alpha", "max_tool_calling_iterations", "max_tool_output"),
     ),
     Range(least=2): ("num_generations",),
-    Range(least=0): ("warmup_steps", "max_grad_norm", "beta", "epsilon", "reward_outage_timeout_s",
+    Range(least=0): ("warmup_steps", "max_grad_norm", "weight_decay", "adam_epsilon", "beta", "epsilon",
+                     "reward_outage_timeout_s",
                      "adaptive_threshold", "dynamic_sampling", "rollout_check_steps"),
     Range(above=0): ("num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature",
                      "repetition_penalty", "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s",
                      "tool_timeout_s", "tool_budget_s"),
     Range(above=0, most=1): ("top_p",),
-    Range(least=0, most=1): ("min_p", "top_entropy_quantile", "lora_dropout", "vllm_gpu_memory_utilization"),
+    Range(least=0, most=1): ("min_p", "top_entropy_quantile", "vllm_gpu_memory_utilization"),
+    Range(least=0, below=1): ("lora_dropout", "adam_beta1", "adam_beta2"),
     Range(least=0, most=2**32 - 1): ("seed",),
     Range(most=10**9): ("max_steps",),
     Range(least=-1): ("top_k",),

@@ -67,18 +67,21 @@ def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_scheduler(components: RunComponents) -> Iterator[Problem]:
-    """The options of the scheduler, which transformers makes after the base was measured, must be its own."""
-    options, name = (components.settings.get(key) for key in ("lr_scheduler_kwargs", "lr_scheduler_type"))
-    if not options or name is None:
+    """The scheduler, which transformers makes after the base was measured, must accept its options and need no more."""
+    settings = components.settings
+    options, name = settings.get("lr_scheduler_kwargs") or {}, settings.get("lr_scheduler_type")
+    if name is None:
         return
     import torch
     from transformers import get_scheduler
 
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.get("learning_rate", 1e-6))
     try:
         get_scheduler(name, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
     except (TypeError, ValueError) as error:
-        yield Problem(f"lr_scheduler_kwargs for {name}: {error}. Correct it.", "wrong-type", "lr_scheduler_kwargs")
+        message = f"lr_scheduler_kwargs for {name}: {error}. Correct or add them, or use another lr_scheduler_type."
+        key = "lr_scheduler_kwargs" if options else "lr_scheduler_type"
+        yield Problem(message, "wrong-type" if options else "missing-key", key)
 
 
 def check_activation_checkpointing(components: RunComponents) -> Iterator[Problem]:

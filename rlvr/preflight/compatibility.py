@@ -85,12 +85,15 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
-    """flash-attn must be installed if the recipe uses it."""
-    key = "attn_implementation"
-    wanted = components.target.is_here and components.settings.get(key) == "flash_attention_2"
-    if wanted and importlib.util.find_spec("flash_attn") is None:
-        message = f"{key}: flash-attn is not installed. Run `pip install -e '.[flash-attn]'`, or use auto."
-        yield Problem(message, "package-not-installed", key)
+    """Packages of their own must be installed if the recipe uses them."""
+    if not components.target.is_here:
+        return
+    for key, value, package, fix in (
+        ("attn_implementation", "flash_attention_2", "flash-attn", "Run `pip install -e '.[flash-attn]'`, or use auto"),
+        ("use_liger_kernel", True, "liger-kernel", "Run `pip install liger-kernel`, or remove the key"),
+    ):
+        if components.settings.get(key) == value and importlib.util.find_spec(package.replace("-", "_")) is None:
+            yield Problem(f"{key}: {package} is not installed. {fix}.", "package-not-installed", key)
 
 
 def check_output_dir(components: RunComponents) -> Iterator[Problem]:
@@ -128,6 +131,12 @@ def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
     settings = components.settings
     if settings.get("save_strategy") == "best" and not settings.get("metric_for_best_model"):
         message = "save_strategy: best needs metric_for_best_model. Set it to eval_reward, or use save_strategy: steps."
+        yield Problem(message, "missing-key", "save_strategy")
+    elif settings.get("save_strategy") == "best" and settings.get("eval_strategy", "no") == "no":
+        message = (
+            "save_strategy: best compares validations, but eval_strategy is no: no checkpoint would be saved. Set "
+            "eval_strategy: steps, or use save_strategy: steps."
+        )
         yield Problem(message, "missing-key", "save_strategy")
 
 

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 GOLD_ROWS = 256  # rows whose golds are tokenised, spread evenly over the training split
+# Options of transformers and vLLM that are keys of a recipe, by their names there.
+KEYS_OF_GENERATION = {
+    **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")},
+    **dict.fromkeys(("max_new_tokens", "max_length", "max_tokens"), "max_completion_length"),
+    **dict.fromkeys(("num_return_sequences", "n"), "num_generations"),
+}
 TIGHT = 0.75  # of max_completion_length; a model writes more than a gold does
 
 
@@ -49,14 +55,25 @@ def unused_generation_settings(settings: Any, generation: GenerationConfig) -> I
 
 
 def check_generation_kwargs(components: RunComponents) -> Iterator[Problem]:
-    """transformers ignores an unknown option, and refuses a wrong value only at the first generation."""
+    """transformers ignores an unknown option, and refuses a wrong value only at the first generation.
+
+    An option that is a key of the recipe would replace its value, which recipe.yaml and the report go on to show.
+    """
     options = components.settings.get("generation_kwargs")
-    if not options or components.settings.get("use_vllm"):
+    if not options:
+        return
+    for name in KEYS_OF_GENERATION.keys() & options.keys():
+        key = KEYS_OF_GENERATION[name]
+        message = f"generation_kwargs: {name} would replace {key}. Remove it, and set {key}: {options[name]}."
+        yield Problem(message, "conflicting-keys", "generation_kwargs", suggestion=key)
+    if components.settings.get("use_vllm"):
         return
     from transformers import GenerationConfig
 
     known = vars(GenerationConfig())
     for key, value in options.items():
+        if key in KEYS_OF_GENERATION:
+            continue
         if key not in known:
             message = f"generation_kwargs has no option {key}. {schema.hint(key, known)}"
             yield Problem(message, "unknown-key", "generation_kwargs")
@@ -190,7 +207,7 @@ def check_gold_lengths(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "gold-too-long", "evaluation.max_new_tokens", level="warning")
     too_long, tight = sum(size > limit for size in sizes), sum(size > TIGHT * limit for size in sizes)
     if too_long:
-        consequence = "such an answer is cut off before its end and earns nothing"
+        consequence = "such an answer is cut off before its end and mostly earns nothing"
         if settings.get("mask_truncated_completions"):
             consequence += ", and mask_truncated_completions leaves it out altogether: steps of loss 0"
         message = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from safetensors import SafetensorError
 from rlvr import console
 from rlvr.artifacts import checkpoints
 from rlvr.artifacts.identity import Identity
+from rlvr.formatting import byte_count
 from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
 # A full disk arrives as OSError from Python's own writing, as RuntimeError from torch.save, and as SafetensorError.
 _WRITE_ERRORS = (OSError, RuntimeError, SafetensorError)
+MAX_WAIT_S = 3600.0  # for disk space at the end of training
+WAIT_STEP_S = 5.0
 
 
 class CheckpointTrainer(ExtensibleGRPOTrainer):
@@ -113,6 +117,27 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             # Trained weights and two moments of Adam, in float32.
             needed = 12 * sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         return needed - shutil.disk_usage(output_dir).free if self.args.should_save else 0.0
+
+    def wait_for_room(self, folder: Path, should_stop: Callable[[], bool]) -> None:
+        """Wait for disk space for the trained weights, which are in memory alone, for up to `MAX_WAIT_S`. Collective.
+
+        Args:
+            folder: that they will be saved to; its parent exists.
+            should_stop: whether this process was asked to end.
+        """
+        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in weights)
+        started, told = time.monotonic(), False
+        while self.any_process(self.args.should_save and needed > shutil.disk_usage(folder.parent).free):
+            if self.any_process(should_stop() or time.monotonic() - started > MAX_WAIT_S):
+                return  # saving fails, which says why
+            if not told:
+                told = True
+                console.error(
+                    f"\n  The disk of {folder.parent} has no room for the trained weights ({byte_count(needed)}). Free "
+                    f"some: the run waits for up to {MAX_WAIT_S / 60:.0f} minutes, then saves them and goes on."
+                )
+            time.sleep(WAIT_STEP_S)
 
     def _report_failed_save(self, why: str) -> None:
         latest = checkpoints.newest_complete(Path(self.args.output_dir))

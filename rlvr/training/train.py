@@ -317,11 +317,12 @@ def saved_folder(recipe: Recipe) -> Path:
     return recipe.output_dir / ("adapter" if recipe.settings.get("use_peft") else "model")
 
 
-def save(trainer: RecipeTrainer, folder: Path) -> None:
-    """Save the trained weights and their model card.
+def save(trainer: RecipeTrainer, folder: Path, stop: StopRequest) -> None:
+    """Save the trained weights and their model card; wait if the disk is full, unless a stop is requested.
 
     Collective: every rank must call it, since under ZeRO-3 each holds a part of the weights.
     """
+    trainer.wait_for_room(folder, lambda: stop.reason is not None)
     trainer.save_model(str(folder))
     trainer.write_card(folder)
     trainer.accelerator.wait_for_everyone()

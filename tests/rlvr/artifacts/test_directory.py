@@ -35,6 +35,17 @@ def test_an_earlier_run_is_renamed(tmp_path: Path) -> None:
     assert [path.read_text() for path in kept] == ["precious\n"]
 
 
+def test_a_link_to_a_run_stays_and_the_run_that_it_leads_to_is_renamed(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "run"
+    link.symlink_to(tmp_path / "disk" / "real")
+    for _ in range(2):
+        (tmp_path / "disk" / "real").mkdir(exist_ok=True)
+        directory.prepare(recipe(link), ALONE)
+        (link / "metrics.jsonl").write_text("precious\n")
+    assert link.is_symlink() and len(list((tmp_path / "disk").iterdir())) == 2
+
+
 def test_a_resumed_run_stays_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     directory.prepare(recipe(folder), ALONE)

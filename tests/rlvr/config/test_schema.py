@@ -47,6 +47,9 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         "transformers_continuous_batching_config",
         "enable_jit_checkpoint",
         "num_generations_eval",
+        "save_only_model",
+        "ignore_data_skip",
+        "neftune_noise_alpha",
     }
     assert ({*schema.REMOVED, *schema.RENAMED}) & set(schema.fields()) == still_in_trl
 
@@ -81,6 +84,8 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("learning_rate", 0.0, "out-of-range", "nothing would be trained"),
         ("warmup_steps", 0, None, "no warm-up"),
         ("top_p", 1.5, "out-of-range", "no probability"),
+        ("lora_dropout", 1.0, "out-of-range", "an adapter without any input"),
+        ("adam_beta1", 1.0, "out-of-range", "PyTorch would notice after the base was measured"),
         ("top_k", -5, "out-of-range", "0 and vLLM's -1 turn it off"),
         ("min_p", 2, "out-of-range", "no probability"),
         ("repetition_penalty", 0, "out-of-range", "a division by 0"),

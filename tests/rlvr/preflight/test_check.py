@@ -86,11 +86,19 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
         ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
         ({"generation_kwargs": {"repetition_penalti": 5.0}}, "unknown-key", "generation_kwargs", "silently ignored"),
         (
-            {"generation_kwargs": {"top_k": "five"}},
+            {"generation_kwargs": {"cache_implementation": 5}},
             "wrong-type",
             "generation_kwargs",
             "refused at the first generation",
         ),
+        (
+            {"generation_kwargs": {"temperature": 0.05}},
+            "conflicting-keys",
+            "generation_kwargs",
+            "recipe.yaml and the report would show another temperature",
+        ),
+        ({"generation_kwargs": {"max_new_tokens": 5}}, "conflicting-keys", "generation_kwargs", "its other name"),
+        ({**VLLM, "generation_kwargs": {"max_tokens": 5}}, "conflicting-keys", "generation_kwargs", "vLLM's name"),
         (
             {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrent": False}},
             "unknown-key",
@@ -102,6 +110,21 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "wrong-type",
             "lr_scheduler_kwargs",
             "refused after the base was measured",
+        ),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "missing-key", "lr_scheduler_type", "it needs options"),
+        ({"lr_scheduler_type": "warmup_stable_decay"}, "missing-key", "lr_scheduler_type", "another error's class"),
+        (
+            {"lr_scheduler_type": "polynomial", "learning_rate": 1e-8},
+            "missing-key",
+            "lr_scheduler_type",
+            "its end is above this rate",
+        ),
+        ({"use_liger_kernel": True}, "package-not-installed", "use_liger_kernel", "not among our packages"),
+        (
+            {"save_strategy": "best", "metric_for_best_model": "reward"},
+            "missing-key",
+            "save_strategy",
+            "without validation no checkpoint is the best, and none is saved",
         ),
         ({**VLLM, "vllm_tensor_parallel_size": 3}, "conflicting-keys", "vllm_tensor_parallel_size", "one process"),
         (

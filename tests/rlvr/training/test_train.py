@@ -30,6 +30,7 @@ from rlvr.modeling import loading as models
 from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
 from rlvr.scoring.scorer import Scorer
+from rlvr.training import checkpoint_trainer
 from rlvr.training import train as training
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
@@ -231,7 +232,7 @@ def test_a_saved_adapter_is_the_trained_one_in_plain_peft(tmp_path: Path) -> Non
     trainer, recipe, _ = build(tmp_path, settings={**QLORA, "load_in_4bit": False})
     train(trainer, recipe)
     folder = training.saved_folder(recipe)
-    training.save(trainer, folder)
+    training.save(trainer, folder, StopRequest())
     assert folder == tmp_path / "adapter"
     loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32), folder).eval()
     trained = trainer.model.eval()
@@ -509,6 +510,28 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     assert len(train(trainer, recipe)) == 2
     assert "GB more are needed" in capsys.readouterr().err
     assert checkpoints.list_checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("makes_room", "stopped", "longest_s", "why"),
+    [
+        (True, False, 60.0, "the weights wait for room"),
+        (False, True, 60.0, "a signal ends the waiting"),
+        (False, False, 0.0, "a machine is not kept for ever"),
+    ],
+)
+def test_trained_weights_wait_for_room_on_the_disk(
+    makes_room: bool, stopped: bool, longest_s: float, why: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    trainer, _, _ = build(tmp_path, settings={"max_steps": 1})
+    usage, free = shutil.disk_usage(tmp_path), iter([10, 10, 10**9 if makes_room else 10, 10])
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(free)))
+    monkeypatch.setattr(checkpoint_trainer, "WAIT_STEP_S", 0.01)
+    monkeypatch.setattr(checkpoint_trainer, "MAX_WAIT_S", longest_s)
+    trainer.wait_for_room(tmp_path / "adapter", lambda: stopped)
+    assert len(list(free)) == (1 if makes_room else 3), why
+    assert capsys.readouterr().err.count("no room for the trained weights") == makes_room
 
 
 @pytest.fixture
