@@ -158,6 +158,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     from rlvr.artifacts.run_lock import lock_run
     from rlvr.config.batch_plan import reward_batch_timeout
     from rlvr.evaluation import benchmarks, shot_sweep
+    from rlvr.evaluation.trained_rows import check_not_trained_on
     from rlvr.modeling import adapters, loading
     from rlvr.scoring.registry import load_rewards, load_task
     from rlvr.scoring.scorer import Scorer
@@ -188,6 +189,9 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
             kind="no-rows",
             key="evaluation.split",
         )
+    if adapter is not None:
+        held_out = evaluation.held_out_rows(task, recipe)
+        check_not_trained_on(adapter.resolve().parent, held_out, task.train, recipe.evaluation.split)
     if not options.shots:
         _check_run_results(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)

@@ -106,7 +106,12 @@ def unended_turns(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collecti
         return
     answer = "zzz"
     turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": answer}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    from jinja2 import TemplateError
+
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except TemplateError:
+        return  # check_prompt_lengths reports prompts that can't be rendered
     after = str(text).rpartition(answer)[2]
     if not any(token in ends for token in tokenizer(after, add_special_tokens=False)["input_ids"]):
         tokens = ", ".join(map(str, tokenizer.convert_ids_to_tokens(sorted(ends))))

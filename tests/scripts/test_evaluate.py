@@ -19,6 +19,7 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.evaluation.shot_sweep import parse_shots, sweep_points
+from rlvr.scoring.registry import load_task
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
 
@@ -320,6 +321,25 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
     monkeypatch.setattr(script, "_update_run", lambda *_, **__: locked.append(lock_file(tmp_path / "run").exists()))
     assert script.main(words) == 0
     assert locked == [True] and not lock_file(tmp_path / "run").exists()
+
+
+def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:
+    """Another seed divides the rows anew."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"prompt": f"What is {n} + {n}?", "final_answer": str(2 * n)} for n in range(60)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "test_fraction": 0.3}
+    words = [*WORDS, "--adapter", str(tmp_path / "run" / "adapter"), "--limit", "4", "--output", str(tmp_path / "out")]
+    shutil.copytree(adapter, tmp_path / "run" / "adapter")
+    (tmp_path / "run" / "completions").mkdir()
+    trained = load_task(load_recipe(DEMO, ["--task", json.dumps(task)]).task).train
+    table = pa.Table.from_pylist([{"prompt": prompt} for prompt in trained["prompt"]])
+    pq.write_table(table, tmp_path / "run" / "completions" / "completions_00001.parquet")
+    assert script.main([*words, "--task", json.dumps(task)]) == 0
+    assert script.main([*words, "--task", json.dumps({**task, "seed": 7})]) == 2
+    assert "are not held out" in capsys.readouterr().err
 
 
 def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Capture) -> None:

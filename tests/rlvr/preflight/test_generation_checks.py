@@ -78,6 +78,8 @@ def test_a_turn_that_no_token_ends_is_warned_of() -> None:
     assert (warning.kind, warning.level) == ("unended-completion", "warning")
     tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
     assert "closes no turn" in only(unended_turns(task, tokenizer, {tokenizer.eos_token_id})).message
+    tokenizer.chat_template = "{{ raise_exception('no such role') }}"
+    assert not list(unended_turns(task, tokenizer, {3})), "another check names prompts that can't be rendered"
     text = Dataset.from_dict({"prompt": ["1+1?"]})
     assert not list(unended_turns(Task(text, text.select([]), text.select([])), tokenizer, {3}))
 
