@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from rlvr.config.project import PACKAGE
+from rlvr.scoring.call import digest_of_file
 
 _INSTALLED = tuple(
     Path(path).resolve()
@@ -35,15 +36,14 @@ def imported_digests(files: Iterable[str]) -> dict[str, str]:
             if source is not None and source not in own:
                 found[name] = source
                 queue.append((name if source.name == "__init__.py" else name.rpartition(".")[0], source))
-    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
-    return {PACKAGE.name: project_digest(), **digests}
+    return {PACKAGE.name: project_digest(), **{name: digest_of_file(str(path)) for name, path in found.items()}}
 
 
 def project_digest() -> str:
     """Hash the modules of `rlvr`."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        digest.update(f"{path.relative_to(PACKAGE)} {digest_of_file(str(path))}\n".encode())
     return digest.hexdigest()
 
 
