@@ -149,19 +149,6 @@ def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: Pretr
     return {*ends, *([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])}
 
 
-def base_digests(recipe: Recipe, config: PretrainedConfig | None) -> dict[str, str]:
-    """What the base is made of: digests of the "weights" and the "tokenizer" of a folder, or a "revision" on the hub.
-
-    Args:
-        config: the base's, which knows the revision.
-    """
-    folder = Path(find_model(_name(recipe)))
-    if folder.is_dir():
-        return {"weights": adapters.fingerprint(folder), "tokenizer": adapters.tokenizer_fingerprint(folder)}
-    revision = getattr(config, "_commit_hash", None)
-    return {} if revision is None else {"revision": revision}
-
-
 def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
     """Load the model's tokenizer, padding on the left, with a pad token.
 
