@@ -351,13 +351,12 @@ def test_the_signature_shows_every_shared_option() -> None:
 def test_rows_that_cannot_be_judged_are_found_before_training() -> None:
     tests: list[Any] = [
         SUMS, json.dumps(SUMS), None, [], "{", [{"input": "1"}], [{"call": [1], "expected": 1}],
-        [{"assert": "assert ("}], [{"input": 5, "output": "5"}],
+        [{"assert": "assert ("}], [{"assert": "add(1, 2) == 3"}], [{"input": 5, "output": "5"}],
     ]  # fmt: skip
     faults = validate_rows(tests=tests, all_or_nothing=True)
     assert faults[:2] == [None, None]
-    for fault, word in zip(
-        faults[2:], ["no test", "no test", "JSON", "output", "entry_point", "Python", "text"], strict=True
-    ):
+    words = ["no test", "no test", "JSON", "output", "entry_point", "Python", 'Write "assert ', "text"]
+    for fault, word in zip(faults[2:], words, strict=True):
         assert fault is not None and word in fault, fault
     assert validate_rows(tests=[SUMS], time_s=[-1])[0] is not None
     assert validate_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]

@@ -145,7 +145,7 @@ def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> Non
     task = mbpp(path=write(tmp_path / "mbpp.jsonl", rows))
     assert list(task.train["id"]) == ["mbpp-601"]
     for number in broken:
-        assert any(note.startswith("Dropped 1 task ") and str(number) in note for note in task.notes), number
+        assert any(note.startswith("Dropped ") and str(number) in note for note in task.notes), number
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,29 @@ def make_assert_tests(asserts: Sequence[str], setup: Sequence[str] = ()) -> list
     tests = []
     for statement in asserts:
         code = front + statement.strip().replace("\r\n", "\n")
-        if not any(isinstance(node, ast.Assert) for node in ast.walk(_parse(code))):
+        if not can_fail(_parse(code)):
             raise InvalidTests("a test that asserts nothing")
         tests.append({"assert": code})
     return tests
+
+
+def can_fail(tree: ast.AST) -> bool:
+    """Whether statements can fail for a wrong value: any program that ends passes `f(1) == 2` and `assert True`.
+
+    They can if they have a `raise`, a call such as `self.assertEqual(…)` or `pytest.raises(…)`, or an `assert` of
+    something else than a true constant or a tuple in brackets.
+    """
+    return any(map(_can_fail, ast.walk(tree)))
+
+
+def _can_fail(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assert):
+        is_true = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        return not is_true and not (isinstance(node.test, ast.Tuple) and node.test.elts)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        return name.startswith("assert") or name in ("fail", "raises")
+    return isinstance(node, ast.Raise)
 
 
 def find_entry_point(asserts: Sequence[str], program: str | None = None) -> str:
@@ -78,11 +97,11 @@ def split_check(code: str, entry_point: str) -> list[Test]:
     whole = [{"assert": f"{code.strip()}\n\ncheck({entry_point})"}]
     others = [node for node in tree.body if node is not check and not _is_metadata(node)]
     body = [node for node in check.body if not _has_no_effect(node)]
-    if not any(candidate in _names(node) for node in body):
+    if not can_fail(tree) or not any(candidate in _names(node) for node in body):
         raise InvalidTests("a check that asserts nothing of its candidate")
     if others or not all(isinstance(node, ast.Assert) for node in body):
         return whole
-    asserts = [node for node in body if candidate in _names(node)]
+    asserts = [node for node in body if candidate in _names(node) and can_fail(node)]
     return [{"assert": f"{candidate} = {entry_point}\n{ast.unparse(node)}"} for node in asserts]
 
 

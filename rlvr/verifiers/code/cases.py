@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.data.code.assert_tests import can_fail
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
@@ -177,6 +178,12 @@ def _read_assert(source: str, language: Language, entry_point: str | None, compa
         tree = ast.parse(source)
     except _UNPARSABLE as error:
         raise InputError(f"its assert is not valid Python: {error}.", kind="invalid-assert", key="assert") from error
+    if not can_fail(tree):
+        raise InputError(
+            f'it can\'t fail: {source.strip()[:80]!r} asserts nothing. Write "assert add(1, 2) == 3".',
+            kind="assertless-test",
+            key="assert",
+        )
     plain = _read_plain_call(tree, entry_point)
     if plain is not None and comparison is None:
         name, arguments, expected = plain

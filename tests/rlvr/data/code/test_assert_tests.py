@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests, split_check
+from rlvr.data.code.assert_tests import can_fail, find_entry_point, make_assert_tests, split_check
 from rlvr.data.code.io_tests import InvalidTests
 
 
@@ -42,7 +44,32 @@ def test_setup_stands_in_front_of_each_assert() -> None:
     ]
 
 
-@pytest.mark.parametrize("statement", ["f(1)", "assert f(1", "", "x = 1"])
+CAN_FAIL = [
+    ("assert f(1) == 2", True, "the usual form"),
+    ("def check(c):\n    assert c(1)\ncheck(f)", True, "in a helper of its own"),
+    ("try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass", True, "a constant that always fails"),
+    ("if f(1) != 2:\n    raise ValueError", True, "raises without an assert"),
+    ("np.testing.assert_allclose(f(1), 0.5)", True, "numpy's functions"),
+    ("case.assertEqual(f(1), 2)", True, "unittest's methods"),
+    ("with pytest.raises(ValueError):\n    f(-1)", True, "an exception that must come"),
+    ("f(1) == 2", False, "a comparison without assert"),
+    ("print(f(1) == 2)", False, "a printed comparison"),
+    ("1 == 2", False, "a comparison of constants"),
+    ("pass", False, "nothing"),
+    ("", False, "no statement"),
+    ("# nothing", False, "a comment"),
+    ("f(1)\nassert True", False, "a constant that holds"),
+    ("assert (f(1) == 2, 'two')", False, "a tuple, which is true"),
+    ("check(f)", False, "a helper that the text does not define"),
+]
+
+
+@pytest.mark.parametrize("code, expected, why", CAN_FAIL, ids=[why for *_, why in CAN_FAIL])
+def test_what_can_fail_is_told_from_what_can_not(code: str, expected: bool, why: str) -> None:
+    assert can_fail(ast.parse(code)) == expected
+
+
+@pytest.mark.parametrize("statement", ["f(1)", "assert f(1", "", "x = 1", "assert True"])
 def test_what_asserts_nothing_is_no_test(statement: str) -> None:
     with pytest.raises(InvalidTests):
         make_assert_tests([statement])
@@ -66,7 +93,15 @@ def test_a_check_is_taken_apart_where_it_is_only_asserts(code: str, tests: list[
 
 
 @pytest.mark.parametrize(
-    "code", ["", "def check():\n  pass", "def check(c):\n  assert True", "def check(c", "def test(c):\n  assert c(1)"]
+    "code",
+    [
+        "",
+        "def check():\n  pass",
+        "def check(c):\n  assert True",
+        "def check(c",
+        "def check(c):\n  c(1)",
+        "def test(c):\n  assert c(1)",
+    ],
 )
 def test_a_check_that_tests_nothing_is_refused(code: str) -> None:
     with pytest.raises(InvalidTests):

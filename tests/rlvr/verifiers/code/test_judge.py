@@ -287,6 +287,8 @@ INVALID = [
     ({"tests": [CALL]}, "missing-entry-point", "entry_point", "a call of what"),
     ({"tests": [{"call": [1]}], "entry_point": "f"}, "missing-key", "expected", "a call without a value"),
     ({"tests": [{"assert": "assert ("}]}, "invalid-assert", "assert", "an assert that is no Python"),
+    ({"tests": [{"assert": "f(1) == 2"}]}, "assertless-test", "assert", "a comparison without assert"),
+    ({"tests": [{"assert": ""}]}, "assertless-test", "assert", "no statement"),
     ({"tests": [{"assert": "assert 1"}], "language": "cpp"}, "unsupported-test", "assert", "a Python assert for C++"),
     ({"tests": [CALL], "entry_point": "f", "language": "cpp"}, "missing-signature", "signature", "no signature"),
     ({"tests": [CALL], "entry_point": "f", "signature": "int f", "language": "cpp"}, "invalid-signature", "signature",
