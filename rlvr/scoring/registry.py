@@ -32,7 +32,7 @@ from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
-from rlvr.scoring.reward import Reward, own_traceback
+from rlvr.scoring.reward import MODULE_FIX, Reward, own_traceback
 
 # Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
@@ -281,9 +281,11 @@ def _from_file(kind: str, path: Path, function: str, module: str | None = None) 
         except (Exception, SystemExit) as error:
             del sys.modules[module]
             if isinstance(error, ModuleNotFoundError) and kind == "environment":
-                message = f"The {kind} {shown} needs the package {error.name}, which is not installed here. Install it."
+                message = f"The {kind} {shown} needs {error.name}, which can't be imported here. {MODULE_FIX}"
                 raise InputError(message, kind="package-not-installed", path=path) from error
             message = f"The {kind} file {shown} fails to import:\n{own_traceback(error, path)}"
+            if isinstance(error, ModuleNotFoundError):
+                message += f"\n{MODULE_FIX}"
             raise InputError(message, kind="import-failed", path=path) from error
     return _member(kind, loaded, function or _own_class(kind, loaded, shown), shown)
 

@@ -129,6 +129,10 @@ def label_of(name: str) -> str:
     return function or (path.removesuffix(".py").rpartition("/")[2] if is_file else path.rpartition(".")[2])
 
 
+MODULE_FIX = (
+    "If it is a package, install it. If it is a file of yours, put its folder on PYTHONPATH, or write "
+    "`sys.path.append(str(Path(__file__).parent))` above the import for a file in the same folder."
+)
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"
 
 

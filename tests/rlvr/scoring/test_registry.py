@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rlvr.scoring.registry import (
     runs_in_trainer,
     worker_group,
 )
+from rlvr.scoring.reward import MODULE_FIX
 
 
 def reward_file(folder: Path, text: str, name: str = "length_reward.py") -> Path:
@@ -107,6 +109,7 @@ def test_a_misspelt_name_is_told_its_neighbour(tmp_path: Path, monkeypatch: pyte
     ("text", "said", "why"),
     [
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'", "an import that fails"),
+        ("import no_such_module\n", MODULE_FIX, "its fix"),
         ("def f(:\n", "SyntaxError", "a file that is no Python"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3", "a file that would end the run without a word"),
         ("def g():\n    return 1 / 0\ng()\n", "ZeroDivisionError", "code that fails when it is run"),
@@ -119,6 +122,25 @@ def test_a_file_that_fails_to_import_shows_its_own_traceback(tmp_path: Path, tex
     message = str(caught.value)
     assert caught.value.kind == "import-failed" and said in message and str(path.name) in message, why
     assert "registry.py" not in message and "importlib" not in message, "our own frames say nothing to its author"
+
+
+def test_a_file_beside_a_reward_is_imported_after_its_folder_is_put_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "my_neighbour.py").write_text("def value():\n    return 0.5\n")
+    lines = MODULE_FIX.split("`")[1]
+    text = f"""
+import sys
+from pathlib import Path
+{lines}
+from my_neighbour import value
+
+def neighbourly(completions, **kwargs):
+    return [value()] * len(completions)
+"""
+    reward = load_reward(RewardSpec(str(reward_file(tmp_path, text, "neighbourly.py"))))
+    assert reward([""], [""]) == [0.5]
 
 
 @pytest.mark.parametrize(
