@@ -19,9 +19,9 @@ import pytest
 
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring.call import visible_names
-from rlvr.scoring.failures import CHAT_FIX, EXIT_FIX, FIXES, TEXT_FIX
+from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, EXIT_FIX, FILE_FIX, FIXES, INPUT_FIX, TEXT_FIX
 from rlvr.scoring.registry import load_reward, load_rewards
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import MODULE_FIX, Reward
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
 from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
@@ -638,6 +638,10 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
         ("AttributeError: 'list' object has no attribute 'split'", CHAT_FIX),
         ("TypeError: string indices must be integers, not 'str'", TEXT_FIX),
         ("The reward a raised SystemExit: 1, at row 0", EXIT_FIX),
+        ("The reward a raised FileNotFoundError: [Errno 2] No such file or directory: 'x.json'", FILE_FIX),
+        ("The reward a raised EOFError: EOF when reading a line", INPUT_FIX),
+        ("The reward a raised ModuleNotFoundError: No module named 'neighbour'", MODULE_FIX),
+        ("The reward a raised KeyError: 'gold'", ALL_ROWS_FIX),
     ],
 )
 def test_advice_fits_the_error(error: str, fix: str) -> None:
