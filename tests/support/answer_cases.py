@@ -539,15 +539,62 @@ WRONG_SPELLINGS = [
     ("(0,1)", r"1\leq|z|\leq \frac{3}{2}", "an absolute value is to be solved"),
 ]
 
+RIGHT_REPEATING = [
+    (r"0.\overline{3}", "1/3", "a bar over one digit"),
+    (r"0.1\overline{6}", r"\frac16", "a digit before those that repeat"),
+    (r"1.\overline{09}", r"\frac{12}{11}", "a zero among those that repeat"),
+    (r"0.\overline{142857}", r"\frac17", "six digits"),
+    (r"0.\bar{3}", "1/3", "a short bar"),
+    (r"0.\bar3", "1/3", "a bar without braces"),
+    (r"0.\dot{3}", "1/3", "a dot over the digit"),
+    (r"0.\dot{1}2\dot{6}", r"\frac{126}{999}", "dots over the first and the last digit"),
+    (r"-2.\overline{6}", r"-\frac83", "a minus"),
+    (r"1,234.\overline{5}", r"\frac{11111}{9}", "thousands"),
+    ("1/3", r"0.\overline{3}", "the gold repeats"),
+    (r"0.\overline{33}", r"0.\overline{3}", "another spelling of it"),
+    ("0.3333333333", r"0.\overline{3}", "rounded at ten digits"),
+    (r"0.\overline{9}", "1", "an integer"),
+    (r"x = 0.\overline{3}", "1/3", "a name"),
+    (r"0.\overline{3}\text{ m}", "1/3", "a unit"),
+    (r"(0.\overline{3}, 1)", "(1/3, 1)", "in a pair"),
+    (r"x \leq 0.\overline{3}", r"x \leq \frac13", "in an inequality"),
+    (r"\sqrt{0.\overline{4}}", r"\frac23", "in a root"),
+    (r"\frac13 = 0.\overline{3}", r"\frac13", "in a chain"),
+    (r"3/0.\overline{3}", "9", "a divisor"),
+]
+
+WRONG_REPEATING = [
+    (r"0.\overline{3}", "0.3", "a digit that does not repeat in the gold"),
+    (r"0.\overline{6}", "0.66", "two digits"),
+    (r"0.\overline{3}", "0.3333333333", "the gold is exact"),
+    (r"5.\dot{3}", "5.3", "a dot"),
+    (r"0.\overline{16}", r"\frac16", "one digit too many under the bar"),
+    (r"3.\overline{3}", "1/3", "another whole part"),
+    ("0.333", r"0.\overline{3}", "three digits for a gold that repeats"),
+    (r"2 0.\overline{3}", r"\frac73", "two numbers, no mixed number"),
+    (r"2\,0.\overline{3}", r"\frac73", "a small space between two numbers"),
+    (r"2 0.\overline{3}", r"\frac23", "two numbers, no product"),
+    (r"2^0.\overline{3}", r"\frac13", "the whole part belongs to the exponent"),
+    (r"1.0.\overline{3}", "1/3", "two points"),
+    (r"0.\overline{3}5", "1/3", "a digit behind the bar"),
+    (r"0.\overline{3}\overline{4}", "1/3", "two bars"),
+    (r"0.\overline{3}^2", "1/3", "a power"),
+    (r"\frac13 0.\overline{3}", "1/3", "a fraction in front"),
+    (r"\overline{3}", "1/3", "no point"),
+    (r"0.\overline{3} \text{ or } 0.3", "1/3", "two candidates"),
+    (r"\frac13 = 0.\overline{4}", r"\frac13", "a false chain"),
+]
+
 # class -> right and wrong answers
 EXPRESSIONS = {
     "expressions": (list(RIGHT), list(WRONG)),
     "chains": (RIGHT_CHAINS, WRONG_CHAINS),
     "decimals of exact golds": (RIGHT_DECIMALS, WRONG_DECIMALS),
     "bases, per cent, missing spaces": (RIGHT_SPELLINGS, WRONG_SPELLINGS),
+    "repeating decimals": (RIGHT_REPEATING, WRONG_REPEATING),
 }
-RIGHT += RIGHT_CHAINS + RIGHT_DECIMALS + RIGHT_SPELLINGS
-WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS
+RIGHT += RIGHT_CHAINS + RIGHT_DECIMALS + RIGHT_SPELLINGS + RIGHT_REPEATING
+WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS + WRONG_REPEATING
 
 # whole completion, gold, why
 STATED = [

@@ -1,6 +1,6 @@
 """Rewrite LaTeX, Unicode and plain text in one canonical spelling: \\dfrac12, $1/2$, sqrt(2), √2.
 
-Nothing is computed, and two texts with different meanings never become equal.
+Nothing is computed but repeating decimals, and two texts with different meanings never become equal.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
 from rlvr.verifiers.math.numbers import to_ascii
 
@@ -79,6 +80,19 @@ _BARE_FRACTION = re.compile(r"\\frac\s?(?:([0-9a-zA-Z]|\\[a-zA-Z]+ ?)|(\{))")
 _BARE_ROOT = re.compile(r"\\sqrt\s?(?:\[\s?([0-9n])\s?\]\s?)?([0-9a-zA-Z](?![0-9.])|[0-9]{2,12})")
 _SINGLE = re.compile(r"([\^_])\{([0-9a-zA-Z])\}(?![0-9])")
 _UPPER_BOUND = re.compile(r"(_(?:[0-9a-zA-Z]|\{[^{}]{1,20}\})\^)([0-9a-zA-Z]) (?=[0-9])")  # 1 in "\\int_0^1 2x dx"
+# 0.1\\overline{6}; also with \\bar, or with \\dot over the only digit, or over the first and the last one. A decimal
+# next to another number (2 0.\\overline{3}) stays as it is.
+_REPEATING = re.compile(
+    r"""
+    (?<![0-9a-zA-Z.}^)\]]) (?<![0-9.}^)\]][ ])
+    (?P<whole> [0-9]{1,3}(?:,[0-9]{3}){1,5} | [0-9]{0,18} ) \. (?P<fixed>[0-9]{0,12})
+    (?: \\(?:overline|bar)[ ]? (?: \{[ ]?(?P<braced>[0-9]{1,12})[ ]?\} | (?P<bare>[0-9]) )
+      | \\dot[ ]?\{?(?P<first>[0-9])\}? (?: (?P<middle>[0-9]{0,10}) \\dot[ ]?\{?(?P<last>[0-9])\}? )?
+    )
+    (?![ ]?(?: [0-9.!^_({] | \\(?:overline|bar|dot|frac|sqrt|ldots) ))
+    """,
+    re.VERBOSE,
+)
 _ESCAPED_TWICE = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z])")  # "\\\\frac", as from a JSON string within another
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 
@@ -117,7 +131,15 @@ def canonicalize(text: str) -> str:
     text = _brace_arguments(text)
     text = _SINGLE.sub(r"\1\2", text)
     text = _UPPER_BOUND.sub(r"\1{\2}", text)
-    return strip_delimiters(_SPACES.sub(" ", text))
+    return strip_delimiters(_REPEATING.sub(_as_fraction, _SPACES.sub(" ", text)))
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    """Write a repeating decimal as a fraction: `0.1\\overline{6}` is 1/10 + 6/90."""
+    repeated = "".join(match[name] or "" for name in ("braced", "bare", "first", "middle", "last"))
+    shifted = int(match["whole"].replace(",", "") + match["fixed"] or "0")
+    value = (shifted + Fraction(int(repeated), 10 ** len(repeated) - 1)) / 10 ** len(match["fixed"])
+    return f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def _as_semicolon(match: re.Match[str]) -> str:
