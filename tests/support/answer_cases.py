@@ -585,6 +585,32 @@ WRONG_REPEATING = [
     (r"\frac13 = 0.\overline{4}", r"\frac13", "a false chain"),
 ]
 
+RIGHT_NOTATIONS = [
+    ("1~080", "1080", "a LaTeX space between thousands"),
+    ("12~345~678", "12345678", "two of them"),
+    ("3{,}5", "3.5", "a decimal comma in braces"),
+    (r"\lg 100", "2", "a logarithm of base ten"),
+    (r"\lg x", r"\log_{10} x", "with an unknown"),
+    (r"\mathbb{R}", r"(-\infty, \infty)", "all real numbers for an interval"),
+    (r"(-\infty, \infty)", r"\mathbb{R}", "an interval for all real numbers"),
+    (r"x \in \mathbb R", r"\mathbb{R}", "no braces"),
+]
+
+WRONG_NOTATIONS = [
+    ("~42", "42", "about 42"),
+    ("42~", "42", "from 42 on"),
+    ("40~42", "42", "a range"),
+    ("1~2", "12", "two numbers"),
+    ("3{,}500", "3.5", "thousands"),
+    ("3{,}5", "35", "another place of the comma"),
+    (r"\lg 8", "3", "base two"),
+    (r"\mathbb{R} \setminus \{0\}", r"\mathbb{R}", "one number is missing"),
+    (r"\mathbb{Z}", r"\mathbb{R}", "another set"),
+    (r"\mathbb{R}^2", r"(-\infty, \infty)", "the plane"),
+    (r"[-\infty, \infty]", r"\mathbb{R}", "closed"),
+    (r"(-\infty, 0) \cup (0, \infty)", r"\mathbb{R}", "one number is missing"),
+]
+
 # class -> right and wrong answers
 EXPRESSIONS = {
     "expressions": (list(RIGHT), list(WRONG)),
@@ -592,9 +618,10 @@ EXPRESSIONS = {
     "decimals of exact golds": (RIGHT_DECIMALS, WRONG_DECIMALS),
     "bases, per cent, missing spaces": (RIGHT_SPELLINGS, WRONG_SPELLINGS),
     "repeating decimals": (RIGHT_REPEATING, WRONG_REPEATING),
+    "rare LaTeX": (RIGHT_NOTATIONS, WRONG_NOTATIONS),
 }
-RIGHT += RIGHT_CHAINS + RIGHT_DECIMALS + RIGHT_SPELLINGS + RIGHT_REPEATING
-WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS + WRONG_REPEATING
+RIGHT += RIGHT_CHAINS + RIGHT_DECIMALS + RIGHT_SPELLINGS + RIGHT_REPEATING + RIGHT_NOTATIONS
+WRONG += WRONG_CHAINS + WRONG_DECIMALS + WRONG_SPELLINGS + WRONG_REPEATING + WRONG_NOTATIONS
 
 # whole completion, gold, why
 STATED = [

@@ -179,7 +179,7 @@ _LATEX = (
     (re.compile(r"(?:\^\s?\{\s?\\circ\s?\}|\^\s?\\circ|\\degree)(?![A-Za-z])"), " degrees "),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
     (re.compile(r"\\(?:[,;: ()\[\]]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z]))"), " "),
-    (re.compile(r"(?<=[0-9])~"), " "),
+    (re.compile(r"(?<=[0-9])~(?=[0-9A-Za-z])"), " "),
 )
 
 
@@ -204,7 +204,7 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
     if len(text) > MAX_CHARACTERS:
         return None
     stripped = to_ascii(stripped)
-    if "\\" in stripped or "{" in stripped:
+    if "\\" in stripped or "{" in stripped or "~" in stripped:
         for pattern, replacement in _LATEX:
             stripped = pattern.sub(replacement, stripped)
     stripped = " ".join(stripped.split()).strip("*_`\"' ")
@@ -287,7 +287,7 @@ def read_decimal_comma(text: str) -> Number | None:
 
     Three digits after the comma are thousands, and "1,22" may be a list: call this only if the value is known.
     """
-    text = to_ascii(text.strip())
+    text = to_ascii(text.strip()).replace("{,}", ",")
     match = _DECIMAL_COMMA.match(text)
     if match is None or not is_unit(text[match.end() :]):
         return None
