@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS
+from rlvr.data.io import question_key
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -167,12 +168,20 @@ def check_held_out_splits(components: RunComponents) -> Iterator[Problem]:
             yield Problem(message, "no-rows", "evaluation.split")
 
 
+def prompt_key(prompt: str | list[dict[str, Any]]) -> str:
+    """Return a prompt, or its messages, as compared between rows; see `question_key`."""
+    if isinstance(prompt, str):
+        return question_key(prompt)
+    messages = [{**message, "content": question_key(message.get("content"))} for message in prompt]
+    return json.dumps(messages, sort_keys=True, default=str)
+
+
 def check_leaked_prompts(components: RunComponents) -> Iterator[Problem]:
     """Warn of held-out prompts that are trained on."""
     task, _ = _task(components)
-    training_keys = {json.dumps(prompt, sort_keys=True) for prompt in task.prompts("train")}
+    training_keys = {prompt_key(prompt) for prompt in task.prompts("train")}
     for split in SPLITS[1:]:
-        keys = [json.dumps(prompt, sort_keys=True) for prompt in task.prompts(split)]
+        keys = [prompt_key(prompt) for prompt in task.prompts(split)]
         leaked = [row for row, key in enumerate(keys) if key in training_keys]
         if leaked:
             message = (

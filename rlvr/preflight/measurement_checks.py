@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rlvr.config.specs import SPLITS, EvaluationSpec
+from rlvr.data.io import question_key
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson
+from rlvr.formatting import count
 from rlvr.preflight.components import RunComponents
+from rlvr.preflight.data_checks import prompt_key
 from rlvr.scoring.reward import metrics_of
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
@@ -20,12 +22,12 @@ LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have 
 
 
 def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
-    """Prompts that occur more than once in a split."""
+    """Prompts that occur more than once in a split, perhaps with different golds."""
     pairs = ((name, task, split) for name, task in components.tasks for split in SPLITS)
     for name, task, split in pairs:
-        keys = [json.dumps(prompt, sort_keys=True) for prompt in task.prompts(split)]
+        keys = [prompt_key(prompt) for prompt in task.prompts(split)]
         counts = Counter(keys)
-        repeated = sum(count - 1 for count in counts.values())
+        repeated = len(keys) - len(counts)
         if not repeated:
             continue
         effect = (
@@ -39,6 +41,29 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
             f"(row {row} occurs {counts[keys[row]]:,} times): {effect}. Remove the repeated rows.",
             "repeated-prompt", "prompt", row=row, level="warning",
         )  # fmt: skip
+        if not components.environments:  # their `reset` may add the question
+            yield from _different_golds(task, f"task {name}, {split}", split, keys)
+
+
+def _different_golds(task: Task, where: str, split: str, keys: Sequence[str]) -> Iterator[Problem]:
+    rows = task.split(split)
+    for column in sorted(REFERENCES & set(rows.column_names)):
+        golds = list(map(question_key, rows[column]))
+        firsts: dict[str, int] = {}
+        others: dict[str, tuple[int, int]] = {}  # the first two rows that differ, by prompt
+        for row, key in enumerate(keys):
+            first = firsts.setdefault(key, row)
+            if golds[row] != golds[first]:
+                others.setdefault(key, (first, row))
+        if others:
+            first, second = min(others.values())
+            verb = "has" if len(others) == 1 else "have"
+            yield Problem(
+                f"{where}: {count(len(others), 'repeated prompt')} {verb} different values of {column}, such as rows "
+                f"{first} and {second}: {rows[first][column]!r:.40} and {rows[second][column]!r:.40}. Correct them, or "
+                "remove the wrong ones.",
+                "different-golds", column, row=first, level="warning",
+            )  # fmt: skip
 
 
 def check_held_out_size(components: RunComponents) -> Iterator[Problem]:

@@ -10,7 +10,13 @@ from datasets import Dataset
 from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import Problem
 from rlvr.preflight.check import check_components
-from rlvr.preflight.measurement_checks import GOOD_HALF_WIDTH, MAX_HALF_WIDTH, half_width, rows_needed
+from rlvr.preflight.measurement_checks import (
+    GOOD_HALF_WIDTH,
+    MAX_HALF_WIDTH,
+    check_repeated_prompts,
+    half_width,
+    rows_needed,
+)
 from rlvr.scoring.reward import Reward
 from tests.support.run_components import make_components, rows
 
@@ -31,6 +37,29 @@ def test_repeated_prompts_are_counted_with_an_example_row(split: str) -> None:
     assert kinds([problem]) == [("repeated-prompt", "warning")]
     assert (problem.key, problem.row) == ("prompt", 1)
     assert split in problem.message and "155 of 160" in problem.message and "40 times" in problem.message
+
+
+REPEATED = [
+    # second prompt, second gold, kinds, why
+    ("What is 1 + 1?", "2", ["repeated-prompt"], "the same"),
+    ("what is  1 + 1?\n", "2", ["repeated-prompt"], "case and white space differ, as for the split"),
+    ("What is 1 + 1?", "3", ["repeated-prompt", "different-golds"], "another gold"),
+    ("What is 1 + 2?", "3", [], "another prompt"),
+]
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+@pytest.mark.parametrize(("prompt", "gold", "expected", "why"), REPEATED, ids=[row[-1] for row in REPEATED])
+def test_golds_of_a_repeated_prompt_must_agree(
+    prompt: str, gold: str, expected: list[str], why: str, is_chat: bool
+) -> None:
+    texts = ["What is 1 + 1?", *(f"What is {row} + 5?" for row in range(158)), prompt]
+    data = [[{"role": "user", "content": text}] for text in texts] if is_chat else texts
+    train = Dataset.from_dict({"prompt": data, "final_answer": ["2", *(str(row + 5) for row in range(158)), gold]})
+    problems = list(check_repeated_prompts(make_components(train=train)))
+    assert [problem.kind for problem in problems] == expected, why
+    if len(expected) == 2:
+        assert (problems[1].key, problems[1].row) == ("final_answer", 0) and "rows 0 and 159" in problems[1].message
 
 
 @pytest.mark.parametrize(
