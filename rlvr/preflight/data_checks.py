@@ -185,7 +185,7 @@ def check_leaked_prompts(components: RunComponents) -> Iterator[Problem]:
         leaked = [row for row, key in enumerate(keys) if key in training_keys]
         if leaked:
             message = (
-                f"{len(leaked)} of {len(keys)} {split} prompts are trained on (rows {first_rows(leaked)}): an accuracy "
-                "on them is no accuracy on new problems."
+                f"{len(leaked)} of {len(keys)} {split} prompts are trained on (rows "
+                f"{first_rows(leaked, task.split(split))}): an accuracy on them is no accuracy on new problems."
             )
             yield Problem(message, "leaked-prompt", "prompt", row=leaked[0], level="warning")

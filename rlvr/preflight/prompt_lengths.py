@@ -15,6 +15,7 @@ from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 Prompt = str | list[dict[str, str]]
@@ -61,7 +62,9 @@ def measure_prompts(
     options: dict[str | None, Mapping[str, Any]] = {None: template}
     options |= {label: {**template, "tools": list(own)} for label, own in tools.items()}
     rows = {split: _rows(task, split, tools) for split in completion_tokens if len(task.split(split))}
-    refused = [problem for split, own in rows.items() for problem in _refused_prompts(split, own, tokenizer, options)]
+    refused = [
+        problem for split, own in rows.items() for problem in _refused_prompts(task, split, own, tokenizer, options)
+    ]
     if refused:
         return PromptLengths(0, tuple(refused))
     # Characters rank prompts nearly as tokens do.
@@ -102,9 +105,10 @@ def measure_prompts(
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
             message = (
-                f"{len(too_long)} of {len(split_rows)} {split} prompts are too long (rows {first_rows(too_long)}; "
-                f"the longest has {max(sizes)} tokens): with max_completion_length = {completion_tokens[split]} that "
-                f"is more than the {positions} positions of {model}. Prompts are never cut, and no row is dropped. Use "
+                f"{len(too_long)} of {len(split_rows)} {split} prompts are too long (rows "
+                f"{first_rows(too_long, task.split(split))}; the longest has {max(sizes)} tokens): with "
+                f"max_completion_length = {completion_tokens[split]} that is more than the {positions} positions of "
+                f"{model}. Prompts are never cut, and no row is dropped. Use "
                 "fewer shots, lower max_completion_length, or drop the rows (in the task jsonl with "
                 f"max_prompt_characters: {min(prompt_characters(split_rows[row][0]) for row in too_long) - 1})."
             )
@@ -113,6 +117,7 @@ def measure_prompts(
 
 
 def _refused_prompts(
+    task: Task,
     split: str,
     rows: Sequence[Row],
     tokenizer: PreTrainedTokenizerBase,
@@ -137,7 +142,8 @@ def _refused_prompts(
                 roles = ", ".join(str(role) for role, _ in messages)
                 cause = f"the model's chat template refuses the roles {roles}: {error}. Rename them, or drop the rows"
         message = (
-            f"{split}: {len(places)} of {len(rows)} prompts (rows {first_rows(places)}) can't be rendered: {cause}."
+            f"{split}: {len(places)} of {len(rows)} prompts (rows {first_rows(places, task.split(split))}) can't be "
+            f"rendered: {cause}."
         )
         yield Problem(message, "unrenderable-prompt", "prompt", row=places[0])
 
@@ -162,9 +168,11 @@ def position_limit(recipe: Recipe, config: PretrainedConfig) -> int | None:
     return min((limit for limit in limits if limit), default=None)
 
 
-def first_rows(rows: Sequence[int]) -> str:
-    """Format the first row numbers: "0, 1, 2, 3, 4, …"."""
-    return ", ".join(map(str, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
+def first_rows(rows: Sequence[int], split: Dataset) -> str:
+    """Format the first row numbers of a split, with ids if it has them: "0 (gsm8k-12), 7 (gsm8k-3), …"."""
+    ids = split["id"] if "id" in split.column_names else None
+    names = (str(row) if ids is None else f"{row} ({ids[row]})" for row in rows[:SHOWN_ROWS])
+    return ", ".join(names) + (", …" if len(rows) > SHOWN_ROWS else "")
 
 
 def _rows(task: Task, split: str, tools: Mapping[str, Any]) -> list[Row]:

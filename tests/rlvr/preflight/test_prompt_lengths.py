@@ -52,6 +52,20 @@ def test_prompts_that_leave_too_little_room_are_counted(
     assert rows is None or rows in lengths.problems[0].message
 
 
+@pytest.mark.parametrize(
+    ("prompts", "kind", "why"),
+    [
+        (["7", "7" * 120], "prompt-too-long", "a long one"),
+        ([[{"role": role, "content": "7"}] for role in ("user", "human")], "unrenderable-prompt", "a role"),
+    ],
+)
+def test_refused_prompts_are_named_by_their_ids(prompts: list[Any], kind: str, why: str) -> None:
+    """The order of a split is not that of the file."""
+    data = {"prompt": prompts, "final_answer": ["2", "2"], "id": ["mine-9", "mine-4"]}
+    [problem] = measured(Dataset.from_dict(data), max_completion_length=4000).problems
+    assert (problem.kind, problem.row) == (kind, 1) and "rows 1 (mine-4)" in problem.message, why
+
+
 def test_prompts_are_measured_with_what_the_chat_template_adds() -> None:
     chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": "7" * 80}]] * 8, "final_answer": ["2"] * 8})
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
