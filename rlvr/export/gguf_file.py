@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-INSTALL = "Run `pip install -e '.[gguf]'`"
+INSTALL = "Run `pip install -e '.[gguf]' -c constraints.txt`"
 # transformers' model_type, and llama.cpp's architecture.
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 OWN_TYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "q8_0": "Q8_0"}
