@@ -111,7 +111,7 @@ def _read_lines(path: Path, text: str) -> list[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = _JSON.decode(line)
         except (ValueError, RecursionError) as error:
             reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             message = f"{path}, line {number}: invalid JSON ({reason}). Write one object a line."
@@ -123,7 +123,7 @@ def _read_lines(path: Path, text: str) -> list[Row]:
 
 def _read_list(path: Path, text: str) -> list[Row]:
     try:
-        rows = json.loads(text)
+        rows = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         message = f"{path}: invalid JSON ({error}). Write a list of objects."
@@ -131,6 +131,17 @@ def _read_list(path: Path, text: str) -> list[Row]:
     for number, row in enumerate(rows):
         _check_row(row, number, path)
     return list(rows)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> Row:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {key} is given twice: remove one")
+    return row
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_without_duplicates)
 
 
 def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> None:

@@ -34,6 +34,9 @@ def test_reads(tmp_path: Path, name: str, content: str, rows: list[dict], why: s
     ("name", "content", "kind", "line", "row", "why"),
     [
         ("a.jsonl", '{"a": 1}\n{"a": \n', "invalid-json", 2, None, "broken JSON"),
+        ("a.jsonl", '{"a": 1}\n{"a": 1, "b": 2, "a": 1}\n', "invalid-json", 2, None, "a key twice"),
+        ("a.jsonl", '{"a": {"b": 1, "b": 2}}\n', "invalid-json", 1, None, "a key twice, in an object of the row"),
+        ("a.json", '[{"a": 1, "a": 2}]', "invalid-json", None, None, "a key twice, in a list"),
         ("a.json", '[{"a": 1},\n{"a" 2}]', "invalid-json", 2, None, "broken JSON in a list"),
         ("a.jsonl", '{"a": 1}\n[1]\n', "invalid-row", 2, 1, "a line that is no object"),
         ("a.json", "[1]", "invalid-row", None, 0, "an entry that is no object"),
