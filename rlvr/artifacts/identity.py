@@ -38,7 +38,6 @@ RESUME_MAY_CHANGE = frozenset(
 _PARTS_OF_MODEL = {
     "weights": "the weights or the configuration",
     "tokenizer": "the tokenizer or the chat template",
-    "revision": "the revision on the hub",
 }
 
 
@@ -81,7 +80,9 @@ class Identity:
         """The differences to an earlier run that change numbers, a phrase each."""
         phrases = []
         defaults = schema.defaults()  # a run's recipe.yaml has them, the recipe that it was made from has not
-        for key in sorted({*self.recipe, *earlier.recipe} - RESUME_MAY_CHANGE):
+        # The commits themselves are compared, whether the recipe names them or not.
+        known = {"model_revision"} if "revision" in self.model and "revision" in earlier.model else set()
+        for key in sorted({*self.recipe, *earlier.recipe} - RESUME_MAY_CHANGE - known):
             default = defaults.get(key, "not given")
             was, now = (_without_locations(key, run.recipe.get(key, default)) for run in (earlier, self))
             if was != now:
@@ -91,7 +92,10 @@ class Identity:
         if self.launcher != earlier.launcher:
             phrases.append(f"the launcher was {earlier.launcher}, now {self.launcher} (--config_file)")
         for part, digest in self.model.items():
-            if earlier.model.get(part, digest) != digest:
+            was = earlier.model.get(part, digest)
+            if was != digest and part == "revision":
+                phrases.append(f"the base's revision on the hub was {was}, now {digest}. Set model_revision: {was}")
+            elif was != digest:
                 phrases.append(f"{_PARTS_OF_MODEL[part]} of {self.recipe['model_name_or_path']} changed")
         if self.rows != earlier.rows:
             phrases.append("the task returns other training prompts, or returns them in another order")

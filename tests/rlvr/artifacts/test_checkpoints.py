@@ -115,6 +115,13 @@ def test_a_checkpoint_of_another_base_is_refused(tmp_path: Path, part: str) -> N
     assert error.value.kind == "checkpoint-mismatch"
 
 
+def test_a_revision_that_is_named_later_is_the_same_if_the_commit_is(tmp_path: Path) -> None:
+    run, named = recipe(tmp_path), recipe(tmp_path, model_revision="abc")
+    checkpoints.mark_complete(checkpoint(run, 5), 5, replace(identity(run), model={"revision": "abc"}))
+    write_status(run, "interrupted")
+    assert choose_resumption(named, replace(identity(named), model={"revision": "abc"})).checkpoint is not None
+
+
 @pytest.mark.parametrize("status", [None, "done"])
 def test_without_an_unfinished_run_a_run_begins_at_step_0(tmp_path: Path, status: str | None) -> None:
     run = recipe(tmp_path)
