@@ -19,16 +19,25 @@ TOKEN_SHAPES: dict[str, tuple[str, re.Pattern[str]]] = {
     "an AWS access key": ("A", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
     "a GitHub token": ("gh", re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}")),
     "a fine-grained GitHub token": ("github_pat_", re.compile(r"\bgithub_pat_[A-Za-z0-9_]{50,}")),
+    "a GitLab token": ("glpat-", re.compile(r"\bglpat-[A-Za-z0-9_-]{20,}")),
     "a private key": ("-----BEGIN", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
     "a Slack token": ("xox", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}")),
+    "a Slack webhook": ("hooks.slack", re.compile(r"\bhooks\.slack(?:-gov)?\.com/[a-z]+/\w+/[\w/]{20,}")),
+    "a JSON Web Token": ("eyJ", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}")),
     "an API key": ("sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{32,}")),
     "a URL with a password": ("://", re.compile(r"://[^/\s:@{}$<>]+:[^/\s:@{}$<>]+@")),
 }
-_SECRET_WORDS = ("secret", "token", "passw", "api_key", "apikey", "access_key", "accesskey", "credential")
-_SECRET_KEY = re.compile(
-    r"""(?ix) (?: secret | token | passw(?:or)?d | api_?key | access_?key | credential ) [\w.-]*
-    ["']? \s* [:=] \s* ["']? (?P<value> [A-Za-z0-9+/_=.~!@#$%^&*-]{16,} )"""
+# How the name of a secret ends: DBPASSWORD, api-token, apiKey; the short words only behind another word (WANDB_KEY, not
+# KEY, PWD or COMPASS). A number may follow.
+_SECRET_NAME = (
+    r"(?i:token|secret|passw(?:or)?d|passphrase|credentials?|authorization|(?:api|access|private|secret)[_-]?key"
+    r"|[a-z0-9][_-](?:key|pass|pwd|pat))(?:[_-]?[0-9]+)?"
 )
+_ENDS_AS_SECRET = re.compile(f"{_SECRET_NAME}$")
+_VALUE = r"A-Za-z0-9+/_=.~!@#$%^&*\-"
+# No call and no index: token = read_token_of_user1(…).
+_ASSIGNMENT = re.compile(rf"""{_SECRET_NAME}["']?\s*[:=]\s*["']?(?P<value>[{_VALUE}]{{16,}})(?![{_VALUE}([])""")
+_SECRET_WORDS = ("token", "secret", "pass", "key", "credential", "authorization", "pwd", "_pat", "-pat")
 _MIN_BITS = 3.5  # entropy per character; words and names have less than generated tokens
 _MAX_BYTES = 5 * 2**20  # read of a file; secrets are in small files
 
@@ -70,11 +79,16 @@ def find_token(text: str, shapes: Mapping[str, tuple[str, re.Pattern[str]]] = TO
     return next((name for name, (start, shape) in shapes.items() if start in text and shape.search(text)), None)
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a variable or a key of this name holds a secret, by the end of its name."""
+    return _ENDS_AS_SECRET.search(name) is not None
+
+
 def _has_secret_value(line: str) -> bool:
     lowered = line.lower()
     if not any(word in lowered for word in _SECRET_WORDS):
         return False
-    return any(_is_random(match["value"]) for match in _SECRET_KEY.finditer(line))
+    return any(_is_random(match["value"]) for match in _ASSIGNMENT.finditer(line))
 
 
 def _is_random(text: str) -> bool:

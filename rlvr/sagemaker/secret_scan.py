@@ -17,12 +17,9 @@ from rlvr.errors import Problem
 _REQUEST_SHAPES = secret_scan.TOKEN_SHAPES | {
     "a URL with a password or a token": ("://", re.compile(r"://(?:[^/\s:@]*:(?!\d+/)\S+|[^/\s:@]{20,})@")),
     "a URL with a token": (
-        "=", re.compile(r"(?i)://\S+[?&](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
+        "=", re.compile(r"(?i)://\S+[?&#](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
     ),
 }  # fmt: skip
-_SECRET_NAME = re.compile(
-    r"(?i)(?:^|[^a-z])(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)_?key)$"
-)
 
 
 def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[Problem]:
@@ -51,7 +48,7 @@ def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:
     if isinstance(request, list):
         return [one for number, item in enumerate(request) for one in find_secrets_in_request(item, f"{key}[{number}]")]
     secret = secret_scan.find_token(request, _REQUEST_SHAPES) if isinstance(request, str) else None
-    if secret is None and request and _SECRET_NAME.search(key):
+    if secret is None and request and secret_scan.is_secret_name(key):
         secret = "a secret, by its name"
     if secret is None:
         return []

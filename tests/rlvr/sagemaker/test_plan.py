@@ -156,6 +156,8 @@ def test_known_prices_are_added_and_unknown_ones_named(groups: list[str], expect
         (["--sagemaker.tags", f"{{note: hf_{'aB3' * 12}}}"], "Tags[2].note", "a token in a tag"),
         (["--sagemaker.tags", "{deploy-token: hunter22}"], "Tags[2].deploy-token", "a tag's name"),
         (["--sagemaker.environment.WANDB_API_KEY", "hunter22"], "Environment.WANDB_API_KEY", "a variable's name"),
+        (["--sagemaker.environment.GRPO_REWARDS_KEY", "hunter22hunter22"], "Environment.GRPO_REWARDS_KEY",
+         "the key of the reward servers"),
         (["--sagemaker.environment.RAY_GRAFANA_HOST", "http://:hunter/22@grafana:3000"],
          "Environment.RAY_GRAFANA_HOST", "a password with a slash, without a user"),
         (["--sagemaker.environment.INDEX", "https://hunter22hunter22hunter22@host/simple"], "Environment.INDEX",

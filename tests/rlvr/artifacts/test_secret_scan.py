@@ -1,0 +1,95 @@
+"""Secrets are found by the name of their variable, by their shape, and in nothing that only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlvr.artifacts.secret_scan import find_token, is_secret_name, secrets_in
+from rlvr.sagemaker.secret_scan import find_secrets_in_request
+
+RANDOM = "q7X!r2Lp9Zv4Kt8W"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret", "why"),
+    [
+        ("GRPO_REWARDS_KEY", True, "the key of the reward servers"),
+        ("WANDB_KEY", True, "a key that is not called an API key"),
+        ("WANDB_API_KEY", True, "one that is"),
+        ("apiKey", True, "no separator"),
+        ("APITOKEN", True, "no separator, in capitals"),
+        ("DBPASSWORD", True, "no separator before a password"),
+        ("MY_PASS", True, "a short word"),
+        ("DB_PWD", True, "another one"),
+        ("GH_PAT", True, "a personal access token"),
+        ("deploy-token", True, "a tag's name"),
+        ("HTTP_AUTHORIZATION", True, "a header"),
+        ("OPENAI_API_KEY_2", True, "the second one"),
+        ("GOOGLE_CREDENTIALS", True, "several"),
+        ("SORT_KEY", True, "a last word says what it is, whatever it sorts"),
+        ("TOKENIZERS_PARALLELISM", False, "not at the end"),
+        ("MAX_TOKENS", False, "a number of tokens"),
+        ("KEYBOARD", False, "another word"),
+        ("MONKEY", False, "a short word needs a separator"),
+        ("COMPASS", False, "the same"),
+        ("PWD", False, "the working folder"),
+        ("key", False, "of any mapping"),
+        ("HF_TOKEN_SECRET_ARN", False, "where a secret is kept"),
+        ("PASSES", False, "a count"),
+        ("PYTHONPATH", False, "a path, not a PAT"),
+    ],
+)
+def test_a_name_is_secret_by_its_last_word_in_requests_and_in_files(name: str, is_secret: bool, why: str) -> None:
+    assert is_secret_name(name) == is_secret, why
+    assert bool(find_secrets_in_request({"Environment": {name: "x"}})) == is_secret, why
+    for line in (f"{name}={RANDOM}", f'  "{name}": "{RANDOM}",'):
+        assert bool(secrets_in(line.encode())) == is_secret, (why, line)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("sort_key = sha256_of_prompt_1(row)", "a call"),
+        ("sort_key = columns_2_by_name[0]", "an index"),
+        ("sort_key = layers.attention.bias", "a name without a digit"),
+        ("key: transformer.layers.0.mlp.dense_4h_to_h.bias", "a key of any mapping"),
+    ],
+)
+def test_a_program_that_assigns_to_a_key_holds_no_secret(line: str, why: str) -> None:
+    assert secrets_in(line.encode()) == [], why
+
+
+# Put together here, so that a scanner of this repository finds nothing.
+JWT = ".".join(
+    ["eyJ" + "hbGciOiJIUzI1NiJ9", "eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0", "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEj"]
+)
+HOOK = "https://hooks." + "slack.com/services/" + "T0A1B2C3D/B0A1B2C3D/aB3aB3aB3aB3aB3aB3aB3aB3"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "why"),
+    [
+        ("glpat-" + "aB3" * 7, "a GitLab token", "a personal access token"),
+        (f"Bearer {JWT}", "a JSON Web Token", "a login"),
+        (HOOK, "a Slack webhook", "its address lets any program write"),
+        ("eyJhbGciOiJIUzI1NiJ9", None, "one part alone is any JSON in base64"),
+        ("https://hooks.slack.com/services", None, "no address of a channel"),
+        ("see glpat-NAME", None, "a description"),
+    ],
+)
+def test_a_token_is_known_by_its_shape(text: str, what: str | None, why: str) -> None:
+    assert find_token(text) == what, why
+
+
+@pytest.mark.parametrize(
+    ("url", "is_secret", "why"),
+    [
+        ("https://host/x?access_token=hunter22", True, "in the query"),
+        ("https://host/x#access_token=hunter22", True, "in the fragment"),
+        ("https://host/x?a=1#state=2&access_token=hunter22", True, "not the first"),
+        ("https://host/x?max_tokens=100000", False, "a number of tokens"),
+        ("https://host/x#tokens", False, "a heading"),
+    ],
+)
+def test_a_url_with_a_token_is_found_in_a_request(url: str, is_secret: bool, why: str) -> None:
+    assert bool(find_secrets_in_request({"Environment": {"INDEX": url}})) == is_secret, why
