@@ -70,6 +70,7 @@ class SageMakerSettings:
         volume_kms_key, output_kms_key: KMS keys of the hosts' disks and of the results.
         retries: how often the service restarts the job after an internal error.
         hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
+        rewards_key_secret_arn: the same with the key of reward servers outside the job.
         mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
         job_name: name of the job, to which the time is added; None for the recipe's name.
         ignore_estimate: whether a job starts that needs, by estimate, clearly more memory than its hosts have.
@@ -105,6 +106,7 @@ class SageMakerSettings:
     output_kms_key: str | None = None
     retries: int = 0
     hf_token_secret_arn: str | None = None
+    rewards_key_secret_arn: str | None = None
     mlflow_tracking_uri: str | None = None
     mlflow_experiment: str | None = None
     job_name: str | None = None

@@ -108,6 +108,7 @@ def own_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, st
     optional = {
         "GRPO_PROCESSES_PER_HOST": str(settings.processes_per_host or ""),
         "HF_TOKEN_SECRET_ARN": settings.hf_token_secret_arn,
+        "GRPO_REWARDS_KEY_SECRET_ARN": settings.rewards_key_secret_arn,
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
         "GRPO_RAY": "1" if reward_hosts.uses_job_ray_cluster(recipe) else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlvr.config.recipe import Recipe
-from rlvr.config.reward_location import RAY, is_on_ray
+from rlvr.config.reward_location import RAY, addresses, is_on_ray
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.formatting import count
@@ -46,6 +46,23 @@ def reward_host_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Pr
         )
         problems.append(Problem(message, kind="idle-hosts", key="instance_groups"))
     return problems
+
+
+def missing_key_warning(recipe: Recipe, settings: SageMakerSettings) -> Problem | None:
+    """A warning if a reward server outside the job gets no key. A proxy in front of it may let all requests pass."""
+    names = [
+        spec.name
+        for spec in recipe.rewards
+        if spec.where is not None
+        and any(one.startswith("http") and not one.startswith(JUDGE_URL) for one in addresses(spec.where))
+    ]
+    if not names or settings.rewards_key_secret_arn is not None:
+        return None
+    message = (
+        f"{', '.join(names)}: the job has no key for reward servers outside of it, which refuse requests without their "
+        "key. Store it in AWS Secrets Manager, and set sagemaker: {rewards_key_secret_arn: …} (docs/reward-server.md)."
+    )
+    return Problem(message, kind="missing-rewards-key", key="rewards_key_secret_arn", level="warning")
 
 
 def describe_reward_hosts(recipe: Recipe, settings: SageMakerSettings) -> str | None:

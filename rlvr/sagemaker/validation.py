@@ -16,6 +16,7 @@ from rlvr.sagemaker.reward_hosts import JUDGE_URL, reward_host_problems
 from rlvr.sagemaker.upload import PROJECT
 
 _MAX_RUNTIME_S = 28 * DAY_S  # the service's limit, which its model lacks
+_SECRETS = ("hf_token_secret_arn", "rewards_key_secret_arn")
 _KMS_KEY = (r"[a-zA-Z0-9:/_-]+", "the id, the alias or the ARN of a KMS key")
 # Families whose hosts have local disks, which the service encrypts with a key of its own.
 _LOCAL_DISKS = re.compile(r"ml\.(?:[a-z]+\d[a-z]*d[a-z]*|g4dn|g5|g6e?|gr6|g7e?|p4de|p5(?:e|en)?|p6[a-z0-9-]*)\.")
@@ -41,12 +42,14 @@ _FORMS = {
         f"at most {request.MAX_BASE_NAME} letters, digits and single dashes, such as qwen2-5-gsm8k",
     ),
     "image": (r"[^:].*", f"a URI or key:version, such as {images.KEY}:{images.VERSION}"),
-    "hf_token_secret_arn": (
+} | dict.fromkeys(
+    _SECRETS,
+    (
         r"arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:.+",
         "the ARN of a secret in AWS Secrets Manager, such as "
         "arn:aws:secretsmanager:us-east-1:111122223333:secret:hf-token-AbCdEf",
     ),
-}
+)
 
 
 def settings_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Problem]:
@@ -74,8 +77,8 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
     for key, (pattern, form) in _FORMS.items():
         value = getattr(settings, key)
         if value is not None and not re.fullmatch(pattern, value):
-            # The value in place of the ARN may be the token itself.
-            shown = "" if key == "hf_token_secret_arn" else f"is {value!r}, but "
+            # The value in place of the ARN may be the secret itself.
+            shown = "" if key in _SECRETS else f"is {value!r}, but "
             account = re.match(r"arn:aws[a-z-]*:iam::(\d+):role/", value) if key == "role" else None
             digits = f" Its account number has {len(account[1])} digits instead of 12." if account else ""
             yield Problem(f"sagemaker.{key} {shown}must be {form}.{digits}", kind="invalid-value", key=key)
@@ -276,7 +279,7 @@ def _isolation_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator
         pass  # the preflight reports it
     fixes += [
         (key, f"{key} can't be reached. Remove it")
-        for key in ("hf_token_secret_arn", "mlflow_tracking_uri")
+        for key in (*_SECRETS, "mlflow_tracking_uri")
         if getattr(settings, key) is not None
     ]
     fixes += [

@@ -1,4 +1,4 @@
-"""Run a host's program in a job: fetch the hub token before it, export the model and the failure reason after it.
+"""Run a host's program in a job: fetch its secrets before it, export the model and the failure reason after it.
 
     python -m rlvr.sagemaker.container.entrypoint train COMMAND …   train until the launcher ends
     python -m rlvr.sagemaker.container.entrypoint serve COMMAND …   run a reward server until the leading host has ended
@@ -31,8 +31,8 @@ from rlvr.sagemaker.container.pid1 import RANKS, SERVER
 
 RUN = Path("/opt/ml/checkpoints/run")  # the run directory; the service copies it to the bucket while it changes
 MODEL = Path("/opt/ml/model")
-SECRET_VARIABLE = "HF_TOKEN_SECRET_ARN"
 KEY_VARIABLE = "GRPO_REWARDS_KEY"  # of the reward servers and their clients
+SECRETS = ("HF_TOKEN", KEY_VARIABLE)  # a variable NAME_SECRET_ARN of the request names the secret of each
 JUDGE_PORT = 8000
 START_TIMEOUT_S = 1800.0  # hosts start at about the same time, but each installs its own requirements
 RAY_VARIABLE = "GRPO_RAY"  # set if rewards run on a Ray cluster of the job's hosts
@@ -64,9 +64,10 @@ def train(command: Sequence[str]) -> int:
     """Run the launcher on this host, and export the model on the leading host.
 
     Raises:
-        JobError: the token can't be read; or a judge, a Ray host or the leading host is missing.
+        JobError: a secret can't be read; or a judge, a Ray host or the leading host is missing.
     """
-    environment = {**os.environ, **fetch_token(os.environ.get(SECRET_VARIABLE))}
+    secrets = fetch_secrets()
+    environment = {**os.environ, **secrets}
     leads = os.environ.get("GRPO_HOST_RANK", "0") == "0"
     on_ray, judges = os.environ.get(RAY_VARIABLE) == "1", _hosts("GRPO_JUDGE_HOSTS")
     has_helpers = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
@@ -79,7 +80,7 @@ def train(command: Sequence[str]) -> int:
             if on_ray:
                 environment |= _join_ray(ray_node, key, leader, heartbeat)
             else:
-                environment[KEY_VARIABLE] = key
+                environment[KEY_VARIABLE] = secrets.get(KEY_VARIABLE, key)
                 _wait_for_hosts(judges, JUDGE_PORT, "serve rewards", heartbeat)
         code = subprocess.call(command, env=environment)
         exits = read_exits(RANKS) if code else []
@@ -101,9 +102,9 @@ def serve(command: Sequence[str]) -> int:
         JobError: the program ended earlier, or the training never started.
     """
     role, leader = os.environ.get("GRPO_ROLE", "judge"), _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
-    token = fetch_token(os.environ.get(SECRET_VARIABLE))
+    secrets = fetch_secrets()
     with _ignore_stop(leader):
-        program = subprocess.Popen(command, env={**os.environ, **token, KEY_VARIABLE: leader.key})
+        program = subprocess.Popen(command, env={**os.environ, KEY_VARIABLE: leader.key, **secrets})
         try:
             while not leader.lost.wait(0.2):
                 if program.poll() is not None:
@@ -242,17 +243,25 @@ def _wait_for_leader(host: str) -> LeaderWatch:
     return watch
 
 
-def fetch_token(arn: str | None) -> dict[str, str]:
-    """The Hugging Face token from AWS Secrets Manager, for the programs' environment only.
-
-    Args:
-        arn: of the secret, which is the token itself or JSON with the key HF_TOKEN; None for no token.
+def fetch_secrets() -> dict[str, str]:
+    """The job's secrets by their variables, for the programs' environment only.
 
     Raises:
-        JobError: the secret can't be read, or holds no token.
+        JobError: as `fetch_secret`.
     """
-    if not arn:
-        return {}
+    arns = {name: os.environ.get(f"{name}_SECRET_ARN") for name in SECRETS}
+    return {name: fetch_secret(arn, name) for name, arn in arns.items() if arn}
+
+
+def fetch_secret(arn: str, name: str) -> str:
+    """A secret from AWS Secrets Manager.
+
+    Args:
+        arn: of the secret, which is the text itself or JSON with the key `name`.
+
+    Raises:
+        JobError: the secret can't be read, or is empty.
+    """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -265,17 +274,17 @@ def fetch_token(arn: str | None) -> dict[str, str]:
             f"The secret {arn} can't be read ({code}). The job's role needs secretsmanager:GetSecretValue on it.",
             "secret-unreadable",
         ) from None
-    token = answer.get("SecretString", "")
-    if token.lstrip().startswith("{"):
+    text = answer.get("SecretString", "")
+    if text.lstrip().startswith("{"):
         try:
-            token = json.loads(token).get("HF_TOKEN", "")
+            text = json.loads(text).get(name, "")
         except ValueError:
-            token = ""
-    if not token.strip():
+            text = ""
+    if not text.strip():
         raise JobError(
-            f"The secret {arn} holds no token. Store the token itself, or JSON with the key HF_TOKEN.", "secret-empty"
+            f"The secret {arn} holds no {name}. Store its text alone, or JSON with the key {name}.", "secret-empty"
         )
-    return {"HF_TOKEN": token.strip()}
+    return str(text.strip())
 
 
 def is_trained(run: Path) -> bool:

@@ -33,7 +33,7 @@ def test_every_key_reaches_its_field() -> None:
         "role": "arn:aws:iam::111122223333:role/x", "region": "eu-west-1", "bucket": "b", "prefix": "p",
         "output": "s3://b/o", "checkpoints": "s3://b/c", "retries": 2, "processes_per_host": 2, "max_pending_s": 7200,
         "training_plan": "arn:aws:t", "network_isolation": True, "encrypt_traffic": True, "volume_kms_key": "k",
-        "output_kms_key": "l", "hf_token_secret_arn": "arn:aws:s",
+        "output_kms_key": "l", "hf_token_secret_arn": "arn:aws:s", "rewards_key_secret_arn": "arn:aws:r",
         "mlflow_tracking_uri": "arn:aws:m", "mlflow_experiment": "e", "job_name": "j",
         "ignore_estimate": True,
     }  # fmt: skip

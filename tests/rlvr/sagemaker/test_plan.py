@@ -28,6 +28,9 @@ SETTINGS = [
 ]  # fmt: skip
 
 
+SMALL = ["--sagemaker.instance_type", "ml.m5.xlarge"]
+
+
 @pytest.fixture
 def no_aws(tmp_path: Path) -> dict[str, str]:
     """An environment without credentials or configuration, in which AWS is unreachable."""
@@ -173,6 +176,35 @@ def test_a_secret_in_the_request_is_a_problem_that_does_not_repeat_it(words: lis
         (problem,) = [one for one in plan.problems if one.kind == "secret-in-request"]
         assert not re.search("hunter|hf_aB3", json.dumps(_as_json(plan))), "what is printed stays in logs"
     assert problem.key == key and "hunter22" not in problem.message and "hf_aB3" not in problem.message, why
+
+
+GROUPS = "[{name: train, instance_type: ml.m5.xlarge}, {name: judges, instance_type: ml.m5.xlarge, role: judge}]"
+
+
+@pytest.mark.parametrize(
+    ("where", "secret", "warns", "why"),
+    [
+        ("http://judge.internal:8000", None, True, "the job has no key for it"),
+        ("http://judge:8000,https://judge.internal", None, True, "one of two servers is outside"),
+        ("http://judge:8000", None, False, "the job draws the key of its own servers"),
+        ("http://judge.internal:8000", "arn:aws:secretsmanager:us-east-1:111122223333:secret:k-AbCdEf", False,
+         "the job reads it"),
+        ("ray", None, False, "no server"),
+        ("local", None, False, "beside the trainer"),
+    ],
+)  # fmt: skip
+def test_a_reward_server_outside_the_job_needs_its_key_in_a_secret(
+    where: str, secret: str | None, warns: bool, why: str
+) -> None:
+    hosts = ["--sagemaker.instance_groups", GROUPS] if "judge:" in where else SMALL
+    words = ["--rewards.math_correctness.where", where]
+    words += ["--sagemaker.rewards_key_secret_arn", secret] if secret is not None else []
+    with make_plan(DEMO, [*SETTINGS, *hosts, *words]) as plan:
+        assert plan.problems == [], "a server may need no key"
+        assert plan.request is not None
+        assert plan.request["Environment"].get("GRPO_REWARDS_KEY_SECRET_ARN") == secret
+        warnings = [line for line in plan.preflight if line.startswith("warning: ")]
+    assert len(warnings) == warns and all("rewards_key_secret_arn" in line for line in warnings), why
 
 
 def test_studios_role_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

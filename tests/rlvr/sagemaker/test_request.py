@@ -91,6 +91,7 @@ def test_a_request_beyond_a_limit_is_a_problem(apply: Callable[[dict[str, Any]],
 GOOD: dict[str, Any] = {"instance_type": "ml.g6e.12xlarge", "region": "us-east-1", "role": ROLE, "bucket": "b"}
 ISOLATED = {"network_isolation": True, "image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mine:1"}
 TINY = ["--model_name_or_path", "models/tiny-arithmetic"]
+SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:rewards-key-AbCdEf"
 PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
 
 
@@ -155,6 +156,9 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
         ({"job_name": "qwen2.5"}, [], "invalid-value", "job_name", "dashes", "a dot"),
         ({"job_name": "it's"}, [], "invalid-value", "job_name", "dashes", "an apostrophe"),
         ({"hf_token_secret_arn": "hf_abc"}, [], "invalid-value", "hf_token_secret_arn", "ARN", "a token itself"),
+        ({"rewards_key_secret_arn": "k"}, [], "invalid-value", "rewards_key_secret_arn", "ARN", "the key itself"),
+        (ISOLATED | {"rewards_key_secret_arn": SECRET}, TINY, "network-isolation", "rewards_key_secret_arn", "Remove",
+         "no Secrets Manager"),
         ({"tags": {"aws:x": "y"}}, [], "reserved-tag", "tags", "AWS", "AWS's own tags"),
         ({"tags": {"grpo-recipes": "y"}}, [], "reserved-tag", "tags", "this project", "the mark that cleanup needs"),
     ],
@@ -166,8 +170,9 @@ def test_a_section_that_cannot_work_has_one_problem_with_a_fix(
     assert (problem.kind, problem.key) == (kind, key) and fix in problem.message, (why, problem)
 
 
-def test_a_token_in_place_of_its_secret_is_not_repeated() -> None:
-    (problem,) = settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD, hf_token_secret_arn="hf_abc"))
+@pytest.mark.parametrize("key", ["hf_token_secret_arn", "rewards_key_secret_arn"])
+def test_a_secret_in_place_of_its_arn_is_not_repeated(key: str) -> None:
+    (problem,) = settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD, **{key: "hf_abc"}))
     assert "hf_abc" not in problem.message
 
 

@@ -220,36 +220,59 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
 @pytest.mark.parametrize(
     ("secret", "expected", "why"),
     [
-        ("hf_abc", {"HF_TOKEN": "hf_abc"}, "the token itself"),
-        ('{"HF_TOKEN": "hf_abc", "other": 1}', {"HF_TOKEN": "hf_abc"}, "as the console of AWS makes secrets"),
-        ('{"token": "hf_abc"}', "secret-empty", "another key: a guess might send a password to the hub"),
-        (" ", "secret-empty", "an empty one"),
-        (None, "secret-unreadable", "a missing one"),
+        ("hf_abc", "hf_abc", "the text itself"),
+        ('{"NAME": "hf_abc", "other": 1}', "hf_abc", "as the console of AWS makes secrets"),
+        ('{"token": "hf_abc"}', JobError("", "secret-empty"), "another key: a guess might send a password to the hub"),
+        (" ", JobError("", "secret-empty"), "an empty one"),
+        (None, JobError("", "secret-unreadable"), "a missing one"),
     ],
 )
-def test_a_token_comes_from_secrets_manager_and_is_never_printed(
-    secret: str | None, expected: dict[str, str] | str, why: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["HF_TOKEN", "GRPO_REWARDS_KEY"])
+def test_a_secret_comes_from_secrets_manager_and_is_never_printed(
+    name: str, secret: str | None, expected: str | JobError, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boto3 = pytest.importorskip("boto3")
     moto = pytest.importorskip("moto")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(variable, "testing")
     arn = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:hub-AbCdEf"
     with moto.mock_aws():
         if secret is not None:
             client = boto3.client("secretsmanager", region_name="eu-west-1")
-            arn = client.create_secret(Name="hub", SecretString=secret)["ARN"]
-        if isinstance(expected, dict):
-            assert entrypoint.fetch_token(arn) == expected, why
+            arn = client.create_secret(Name="hub", SecretString=secret.replace("NAME", name))["ARN"]
+        monkeypatch.setenv(f"{name}_SECRET_ARN", arn)
+        if isinstance(expected, str):
+            assert entrypoint.fetch_secrets() == {name: expected}, why
             return
         with pytest.raises(JobError) as caught:
-            entrypoint.fetch_token(arn)
-    assert caught.value.kind == expected and "hf_abc" not in str(caught.value), why
+            entrypoint.fetch_secrets()
+    assert caught.value.kind == expected.kind and "hf_abc" not in str(caught.value), why
     assert arn in str(caught.value)
 
 
-def test_no_secret_is_no_token() -> None:
-    assert entrypoint.fetch_token(None) == {} and entrypoint.fetch_token("") == {}
+@pytest.mark.parametrize("arn", [None, ""])
+def test_without_the_name_of_a_secret_none_is_read(arn: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in entrypoint.SECRETS:
+        monkeypatch.delenv(f"{name}_SECRET_ARN", raising=False)
+        if arn is not None:
+            monkeypatch.setenv(f"{name}_SECRET_ARN", arn)
+    assert entrypoint.fetch_secrets() == {}
+
+
+def test_the_key_of_a_secret_replaces_the_one_that_the_job_draws(
+    leader: LeaderHeartbeat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run sends one key to all its servers, those of the job and those outside of it."""
+    monkeypatch.setattr(entrypoint, "fetch_secrets", lambda: {"GRPO_REWARDS_KEY": "of the secret"})
+    monkeypatch.setattr(entrypoint, "JUDGE_PORT", leader.port)
+    for name, value in {"GRPO_HOST_RANK": "1", "GRPO_JUDGE_HOSTS": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(leader_watch, "PORT", leader.port)
+    write = 'printf %s "$GRPO_REWARDS_KEY" > "$0"; exit "$1"'
+    assert entrypoint.train(["bash", "-c", write, str(tmp_path / "client"), "0"]) == 0
+    with pytest.raises(JobError):
+        entrypoint.serve(["bash", "-c", write, str(tmp_path / "server"), "3"])
+    assert [(tmp_path / name).read_text() for name in ("client", "server")] == ["of the secret"] * 2
 
 
 # ----------------------------------------------------------------------------------------------------------------------
