@@ -30,6 +30,7 @@ from rlvr.scoring.registry import (
     environment_info,
     load_reward,
     load_rewards,
+    required_columns,
     worker_group,
 )
 from rlvr.scoring.reward import Reward, label_of
@@ -151,10 +152,7 @@ class ServedRewards:
             RequestError: one is missing.
         """
         for selected in selection:
-            missing = [name for name in self._served[label_of(selected.name)].reward.columns if name not in columns]
-            if missing:
-                message = f"The reward {selected.name} needs the column {missing[0]}: give it in `columns`."
-                raise RequestError(422, message, kind="missing-column")
+            _check_columns(selected.name, self._served[label_of(selected.name)].reward.columns, columns)
 
     def _load_with_options(self, name: str, options_json: str) -> None:
         """Check options, as JSON, that differ from those that the server was started with."""
@@ -177,12 +175,14 @@ class ServedRewards:
         """Check rows with `validate_rows` of the reward's file: a message or None for each row.
 
         Raises:
-            RequestError: the check failed for all rows, such as for a missing compiler; or the timeout.
+            RequestError: a column is missing; the check failed for all rows, such as for a missing compiler; or the
+                timeout.
         """
         served = self._served[label_of(selected.name)]
         check = companion_function(served.reward.function, "validate_rows")
         if check is None:
             return [None] * max((len(values) for values in columns.values()), default=0)
+        _check_columns(selected.name, required_columns(check), columns)
         parameters = _parameters(check)
         known = {name: values for name, values in columns.items() if name in parameters}
         items = [served_item(known, action="validate", reward=selected.name, options=selected.options)]
@@ -242,6 +242,13 @@ class ServedRewards:
         for future in futures:
             future.result()
         return results
+
+
+def _check_columns(reward: str, needed: Sequence[str], columns: Mapping[str, Any]) -> None:
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        message = f"The reward {reward} needs the column {missing[0]}: give it in `columns`."
+        raise RequestError(422, message, kind="missing-column")
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:

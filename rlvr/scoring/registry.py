@@ -143,7 +143,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         name=spec.name,
         function=target,
         options=options,
-        columns=tuple(sorted(_named(target, required=True))),
+        columns=required_columns(target),
         weight=spec.weight,
         gate=spec.gate,
         where=spec.where,
@@ -329,6 +329,11 @@ def _member(kind: str, module: types.ModuleType, function: str, where: str) -> t
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
+
+
+def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The columns of the data that a reward, or a companion function of its file, can't be called without."""
+    return tuple(sorted(_named(function, required=True)))
 
 
 def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:

@@ -64,8 +64,11 @@ def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> No
 
 def test_a_request_without_a_column_that_its_reward_needs_is_refused(server: RewardServer) -> None:
     content = {"rewards": ["code_execution"], "prompts": ["p"], "completions": code(SUM)}
-    status, reply = server.post("/score", content)
-    assert (status, reply["kind"]) == (422, "missing-column") and "tests" in reply["detail"]
+    for path, request in (("/score", content), ("/check", {"name": "code_execution", "columns": {}})):
+        status, reply = server.post(path, request)
+        assert (status, reply["kind"]) == (422, "missing-column") and "tests" in reply["detail"], path
+    no_check = {"name": "answer_format", "columns": {}}
+    assert server.post("/check", no_check) == (200, {"faults": []}), "a reward that checks no column"
 
 
 @pytest.mark.parametrize(
