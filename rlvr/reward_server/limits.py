@@ -22,6 +22,7 @@ class ServerLimits:
         requests: requests in progress; further ones get 429.
         deadline_s: work on one request, whatever the request allows.
         read_timeout_s: time in which a request must arrive, and its answer must be read.
+        silence_s: time in which the next part of a request must arrive.
         test_time_s, test_memory_mb: the largest limits of a test that a client may set.
         weak_sandbox: whether clients may run programs unconfined.
     """
@@ -33,6 +34,7 @@ class ServerLimits:
     requests: int = 128
     deadline_s: float = 900.0
     read_timeout_s: float = 60.0
+    silence_s: float = 20.0
     test_time_s: float = 60.0
     test_memory_mb: float = 4096.0
     weak_sandbox: bool = False

@@ -72,6 +72,7 @@ class RequestGuard:
         self.in_flight = 0
         self._by_client: Counter[str] = Counter()  # requests in progress
         self._held = _HeldBytes()
+        self._arriving: set[asyncio.Timeout] = set()  # of requests whose bodies are being read
         self._wrong_keys = 0  # since the last warning
         self._warn_at = 0.0
         self._key = hashlib.sha256(key.encode()).digest() if key is not None else None
@@ -125,12 +126,23 @@ class RequestGuard:
         self._hold(request, len(response.body))
         return response
 
+    def end_arriving(self) -> None:
+        """Refuse requests that have not arrived completely. Call it in the event loop, once the server is draining."""
+        for timeout in self._arriving:
+            if not timeout.expired():
+                timeout.reschedule(0.0)
+
     def _refuse(
         self, reason: str, status: int, message: str, *, kind: str, retry_after_s: float | None = None
     ) -> RequestError:
         """Count a refusal by its reason, and make its error."""
         self.metrics.add("grpo_requests_refused_total", reason)
         return RequestError(status, message, kind=kind, retry_after_s=retry_after_s)
+
+    def _not_ready(self) -> RequestError:
+        reason, state = ("ending", "is shutting down") if self.draining else ("starting", "has not started yet")
+        message = f"The server {state}. Retry, or use another server."
+        return self._refuse(reason, 503, message, kind="not-ready", retry_after_s=1.0)
 
     def _check_key(self, headers: Headers, address: str) -> None:
         if self._key is None:
@@ -157,10 +169,7 @@ class RequestGuard:
 
     def _check_capacity(self, client: str) -> None:
         if self.draining or not self.ready:
-            reason = "ending" if self.draining else "starting"
-            state = "is shutting down" if self.draining else "has not started yet"
-            message = f"The server {state}. Retry, or use another server."
-            raise self._refuse(reason, 503, message, kind="not-ready", retry_after_s=1.0)
+            raise self._not_ready()
         kept_for_others = self.limits.requests // 8
         if max(self.in_flight, self._by_client[client] + kept_for_others) >= self.limits.requests:
             message = f"The server is busy with {self.in_flight} requests. Retry later."
@@ -170,23 +179,33 @@ class RequestGuard:
         """Read the body, whose Content-Length the connection enforces.
 
         Raises:
-            RequestError: it is too large, the server's memory limit is reached, or it arrives too slowly.
+            RequestError: it is too large, the server's memory limit is reached, it arrives too slowly, or the server
+                shuts down before it has arrived.
             ClientDisconnect: the client is gone.
         """
         length, limit = request.headers.get("content-length", ""), self.limits.body_bytes
         if length.isdigit() and int(length[:20]) > limit:
             message = f"The body exceeds {limit:,} bytes. Send fewer rows at a time, or refer to stored tests by id."
             raise self._refuse("too large", 413, message, kind="too-large")
-        body = bytearray()
+        body, silence_s = bytearray(), self.limits.silence_s
+        arrival = asyncio.timeout(self.limits.read_timeout_s)
         try:
-            async with asyncio.timeout(self.limits.read_timeout_s):
+            async with arrival, asyncio.timeout(silence_s) as silence:
+                self._arriving.add(arrival)
                 async for part in request.stream():
+                    silence.reschedule(asyncio.get_running_loop().time() + silence_s)
                     self._check_memory(len(part))
                     self._hold(request, len(part))
                     body += part
         except TimeoutError:
-            message = f"The request did not arrive within {self.limits.read_timeout_s:g} s."
+            if self.draining:
+                raise self._not_ready() from None
+            message = (
+                f"The request did not arrive within {self.limits.read_timeout_s:g} s, or stopped for {silence_s:g} s."
+            )
             raise self._refuse("slow", 408, message, kind="slow-request") from None
+        finally:
+            self._arriving.discard(arrival)
         return body
 
     def _check_memory(self, size: int) -> None:

@@ -165,6 +165,7 @@ class _GracefulServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the workers, so that requests that are still in progress get their answer (503), and close."""
+        self.guard.end_arriving()
         await asyncio.to_thread(self.service.close)
         end = time.monotonic() + CLOSE_S
         while self.guard.in_flight and time.monotonic() < end:

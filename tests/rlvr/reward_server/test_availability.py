@@ -228,6 +228,22 @@ def test_one_client_cannot_take_the_last_requests() -> None:
 
 
 @pytest.mark.slow
+def test_shutdown_does_not_wait_for_a_body_that_does_not_arrive() -> None:
+    with RewardServer("--judge_only", "--shutdown_timeout_s", "1", env={"GRPO_REWARDS_KEY": KEY}) as server:
+        with socket.create_connection(("127.0.0.1", server.port), 60) as silent:
+            head = f"POST /judge HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 1000\r\n\r\n{{"
+            silent.sendall(head.encode())
+            while server.figure_with(KEY, "grpo_requests_in_flight") < 1:
+                time.sleep(0.02)
+            begun = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            assert silent.recv(1000).startswith(b"HTTP/1.1 503")
+            assert server.process.wait(60) == 0
+        assert time.monotonic() - begun < 10, "not until the client is silent for too long"
+        assert "Traceback" not in server.said() and "Ended." in server.said()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("grace_s", "signals", "why"), [(1, 1, "the time is over"), (100, 2, "a second signal")])
 def test_shutdown_ends_although_a_program_is_judged(grace_s: int, signals: int, why: str) -> None:
     with RewardServer("--judge_only", "--shutdown_timeout_s", str(grace_s), env={"GRPO_REWARDS_KEY": KEY}) as server:

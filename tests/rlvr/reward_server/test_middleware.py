@@ -304,9 +304,16 @@ def pending_request(response: Response) -> PendingRequest:
     return PendingRequest(asyncio.create_task(respond()), Caller())
 
 
-def test_a_slow_request_gets_408() -> None:
+@pytest.mark.parametrize(
+    ("limits", "pause_s", "why"),
+    [
+        (ServerLimits(read_timeout_s=0.05), 0.03, "each part arrives soon, but not all of them"),
+        (ServerLimits(silence_s=0.05), 60.0, "no part arrives"),
+    ],
+)
+def test_a_slow_or_silent_request_gets_408(limits: ServerLimits, pause_s: float, why: str) -> None:
     async def run() -> None:
-        guard = RequestGuard(ServerLimits(read_timeout_s=0.05), Metrics(), None)
+        guard = RequestGuard(limits, Metrics(), None)
         guard.ready = True
 
         def work(body: bytearray, caller: Caller) -> Response:
@@ -319,7 +326,7 @@ def test_a_slow_request_gets_408() -> None:
         reply: list[Any] = []
 
         async def receive() -> dict[str, Any]:
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(pause_s)
             return {"type": "http.request", "body": b"x", "more_body": True}
 
         async def send(message: Any) -> None:
@@ -328,7 +335,7 @@ def test_a_slow_request_gets_408() -> None:
         headers = [(b"host", b"localhost")]
         scope = {"type": "http", "path": "/score", "method": "POST", "headers": headers}
         await guard.protect(app)(scope, receive, send)
-        assert reply[0]["status"] == 408 and guard.in_flight == 0
+        assert reply[0]["status"] == 408 and guard.in_flight == 0, why
 
     asyncio.run(run())
 
