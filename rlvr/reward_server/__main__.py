@@ -52,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             value = getattr(options, name)
             if value is not None and value < 1:
                 raise InputError(f"--{name} is {value}. It must be at least 1.", kind="out-of-range", key=name)
+        for name in ("shutdown_timeout_s", "max_deadline_s", "max_test_time_s", "max_test_memory_mb"):
+            value = getattr(options, name)
+            if not (value > 0 or (name == "shutdown_timeout_s" and value == 0)):
+                raise InputError(f"--{name} is {value:g}. It must be positive.", kind="out-of-range", key=name)
         try:
             from rlvr.reward_server import server
         except ModuleNotFoundError as error:

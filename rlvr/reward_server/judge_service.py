@@ -116,8 +116,7 @@ class JudgeService:
 
     def _check_limits(self, where: str, limits: Mapping[str, Any]) -> None:
         for name in ("time_s", "wall_s", "compile_time_s"):  # compiling and sleeping occupy the machine, too
-            if name in limits:
-                self.limits.check_options(where, {"time_s": limits[name]})
+            self.limits.check_time(where, name, limits.get(name))
         self.limits.check_options(where, {"memory_mb": limits.get("memory_mb")})
         for name, limit in (("output_kb", MAX_OUTPUT_KB), ("processes", MAX_PROCESSES)):
             if limits.get(name, 0) > limit:

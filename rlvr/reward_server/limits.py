@@ -56,12 +56,22 @@ class ServerLimits:
             )  # fmt: skip
         factor = max(_numbers(options.get("time_factor")), default=1.0)
         # A row without a limit gets the judge's default of 2 s, which time_factor scales, too.
-        time_s = factor * max(_numbers(options.get("time_s")), default=2.0)
-        memory_mb = max(_numbers(options.get("memory_mb")), default=0.0)
-        for key, value, limit in (("time_s", time_s, self.test_time_s), ("memory_mb", memory_mb, self.test_memory_mb)):
-            if not value <= limit:
-                message = f"{name}: {key} is {value:g}, but this server allows at most {limit:g} (--max_test_{key})."
-                raise RequestError(422, message, kind="limit-exceeded")
+        self.check_time(name, "time_s", factor * max(_numbers(options.get("time_s")), default=2.0))
+        self._check(name, "memory_mb", options.get("memory_mb"), self.test_memory_mb, "--max_test_memory_mb")
+
+    def check_time(self, name: str, key: str, value: Any) -> None:
+        """Check one option that is a time.
+
+        Raises:
+            RequestError: it exceeds the limit.
+        """
+        self._check(name, key, value, self.test_time_s, "--max_test_time_s")
+
+    def _check(self, name: str, key: str, value: Any, limit: float, flag: str) -> None:
+        largest = max(_numbers(value), default=0.0)
+        if not largest <= limit:
+            message = f"{name}: {key} is {largest:g}, but this server allows at most {limit:g} ({flag})."
+            raise RequestError(422, message, kind="limit-exceeded")
 
 
 def _numbers(value: Any) -> Sequence[float]:

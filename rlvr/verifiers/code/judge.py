@@ -233,6 +233,7 @@ class _SubmissionRun:
         try:
             compiled = executor.compile(self.program)
         except ZygoteError as error:
+            self.compile_output = f"The compiler could not work: {error}."
             self._set_all(SE, str(error))
             return
         self.program.compiled = compiled.program

@@ -54,7 +54,7 @@ class Judgement:
     cpu_s: list[float]  # without compilation
     memory_mb: list[float]  # largest resident memory
     stderr: list[str]  # its end
-    compile_output: str = ""  # the compiler's messages
+    compile_output: str = ""  # the compiler's messages, or why it could not work
     compile_s: float = 0.0
     sampled: list[int] | None = None  # indexes of the tests that were run, if only a sample was
 

@@ -103,7 +103,8 @@ def test_a_full_disk_masks_compiled_programs_until_there_is_space(server: tuple[
     assert score(started, *programs).values == quiet.values
     judged = {"submissions": [{"program": CPP, "language": "cpp", "tests": TESTS}]}
     disk.fill()
-    assert started.post("/judge", judged)[1]["judgements"][0]["verdicts"] == ["SE", "SE"]
+    judgement = started.post("/judge", judged)[1]["judgements"][0]
+    assert judgement["verdicts"] == ["SE", "SE"] and "no space left" in judgement["compile_output"].lower()
     disk.empty()
     assert started.post("/judge", judged)[1]["judgements"][0]["verdicts"] == ["AC", "AC"]
 
