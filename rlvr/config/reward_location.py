@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,21 +74,28 @@ def _read_address(part: Any, ports: Mapping[str, int], example: str, key: str) -
     """Read one address of the schemes and default ports in `ports`; `key` is the variable of its secret."""
     if not isinstance(part, str):
         raise InvalidAddress(f"has the entry {part!r:.80}, but should name servers: {example}")
+    address = f"has the address {_without_secrets(part)!r:.80}"
     if any(character.isspace() or not character.isprintable() for character in part.strip()):
-        raise InvalidAddress(f"has a space in {part!r:.80}: separate several servers by commas")
+        raise InvalidAddress(f"{address}, with a space in it: separate several servers by commas")
     try:
         url = urlsplit(part.strip())
         host, port = url.hostname, url.port
     except ValueError as error:
-        raise InvalidAddress(f"has the address {part!r:.80} ({error}): {example}") from None
+        cause = f" ({error})" if "@" not in part else ""  # the error may quote a password
+        raise InvalidAddress(f"{address}{cause}: {example}") from None
     path = url.path.rstrip("/")
     if url.username is not None or url.password is not None:
         raise InvalidAddress(f"holds a user or a password, but a recipe must hold no secret. Set {key}")
     if url.scheme not in ports or not host or "," in part or (url.scheme == RAY and path):
-        raise InvalidAddress(f"has the address {part!r:.80}: {example}")
+        raise InvalidAddress(f"{address}: {example}")
     if url.query or url.fragment:
-        raise InvalidAddress(f"has the address {part!r:.80}: {example}, and nothing behind it")
+        raise InvalidAddress(f"{address}: {example}, and nothing behind it. Set {key} for a key")
     if path.endswith(_PATHS):
-        raise InvalidAddress(f"has the address {part!r:.80}, but a client adds the path itself: {example}")
+        raise InvalidAddress(f"{address}, but a client adds the path itself: {example}")
     shown = f"[{host}]" if ":" in host else host
     return f"{url.scheme}://{shown}:{port if port is not None else ports[url.scheme]}{path}"
+
+
+def _without_secrets(address: str) -> str:
+    """An address for messages: without user, password, query and fragment, which may hold secrets."""
+    return re.split("[?#]", re.sub(r"(?<=://).*@", "…@", address, flags=re.DOTALL))[0]
