@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
@@ -12,6 +13,7 @@ from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import images, request
+from rlvr.sagemaker.container.topology import Topology
 from rlvr.sagemaker.reward_hosts import JUDGE_URL, reward_host_problems
 from rlvr.sagemaker.upload import PROJECT
 
@@ -20,6 +22,12 @@ _SECRETS = ("hf_token_secret_arn", "rewards_key_secret_arn")
 _KMS_KEY = (r"[a-zA-Z0-9:/_-]+", "the id, the alias or the ARN of a KMS key")
 # Families whose hosts have local disks, which the service encrypts with a key of its own.
 _LOCAL_DISKS = re.compile(r"ml\.(?:[a-z]+\d[a-z]*d[a-z]*|g4dn|g5|g6e?|gr6|g7e?|p4de|p5(?:e|en)?|p6[a-z0-9-]*)\.")
+# What the launcher and the entry point set for each host or process.
+_HOST_VARIABLES = {
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    *(f"GRPO_{field.name.upper()}" for field in fields(Topology)),
+}  # fmt: skip
+_NO_PARENT = r"(?!(?:.*/)?\.\.(?:/|$))"
 # Pattern and description of keys with a fixed form.
 _FORMS = {
     "region": (r"[a-z]{2}(-[a-z]+)+-\d", "an AWS region, such as us-east-1"),
@@ -28,15 +36,22 @@ _FORMS = {
         r"[a-z0-9][a-z0-9.-]{0,62}",
         "a bucket's name alone: lower-case letters, digits, dots and dashes; a folder goes into prefix",
     ),
-    "output": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/output"),
-    "checkpoints": (r"s3://[^/]+/.+", "a folder in S3, such as s3://BUCKET/checkpoints"),
+    "output": (rf"{_NO_PARENT}s3://[^/]+/.+", "a folder in S3 without .., such as s3://BUCKET/output"),
+    "checkpoints": (rf"{_NO_PARENT}s3://[^/]+/.+", "a folder in S3 without .., such as s3://BUCKET/checkpoints"),
+    "mlflow_tracking_uri": (
+        r"arn:.+|(?!sqlite|file)[a-z][a-z0-9+]*://.+",
+        "the ARN or the URL of a server, because a store on a host of the job is deleted with the host",
+    ),
     "training_plan": (
         r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:training-plan/.+",
         "an ARN, such as arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME",
     ),
     "volume_kms_key": _KMS_KEY,
     "output_kms_key": _KMS_KEY,
-    "prefix": (r".*[^/].*", "a folder, without which `cleanup` could delete anything else in the bucket"),
+    "prefix": (
+        rf"{_NO_PARENT}.*[^/].*",
+        "a folder without .., without which `cleanup` could delete anything else in the bucket",
+    ),
     "job_name": (
         rf"(?=.{{1,{request.MAX_BASE_NAME}}}$)[A-Za-z0-9](-*[A-Za-z0-9])*",
         f"at most {request.MAX_BASE_NAME} letters, digits and single dashes, such as qwen2-5-gsm8k",
@@ -77,8 +92,8 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
     for key, (pattern, form) in _FORMS.items():
         value = getattr(settings, key)
         if value is not None and not re.fullmatch(pattern, value):
-            # The value in place of the ARN may be the secret itself.
-            shown = "" if key in _SECRETS else f"is {value!r}, but "
+            # The value in place of the ARN may be the secret itself, and a URI may hold a password.
+            shown = "" if key in (*_SECRETS, "mlflow_tracking_uri") else f"is {value!r}, but "
             account = re.match(r"arn:aws[a-z-]*:iam::(\d+):role/", value) if key == "role" else None
             digits = f" Its account number has {len(account[1])} digits instead of 12." if account else ""
             yield Problem(f"sagemaker.{key} {shown}must be {form}.{digits}", kind="invalid-value", key=key)
@@ -113,7 +128,7 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
             "a local copy, as `prepare_data.py --s3` prints it."
         )
         yield Problem(text, kind="missing-key", key="channels")
-    for name in settings.environment.keys() & request.own_environment(recipe, settings).keys():
+    for name in settings.environment.keys() & (request.own_environment(recipe, settings).keys() | _HOST_VARIABLES):
         text = f"environment: {name} is set by this project. Remove it, or use the key of the section that sets it."
         yield Problem(text, kind="reserved-variable", key="environment")
     for tag in settings.tags:

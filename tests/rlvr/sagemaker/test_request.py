@@ -145,6 +145,16 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
          "several-tasks", "channels", "Remove", "which of the two paths?"),
         ({"environment": {"GRPO_LAUNCHER": "ddp"}}, [], "reserved-variable", "environment", "GRPO_LAUNCHER",
          "the key launcher sets it"),
+        ({"environment": {"WORLD_SIZE": "2"}}, [], "reserved-variable", "environment", "WORLD_SIZE",
+         "the launcher sets it for each process"),
+        ({"environment": {"GRPO_HOST_RANK": "1"}}, [], "reserved-variable", "environment", "GRPO_HOST_RANK",
+         "the entry point sets it for each host"),
+        ({"mlflow_tracking_uri": "sqlite:///x.db"}, [], "invalid-value", "mlflow_tracking_uri", "server",
+         "deleted with the host"),
+        ({"mlflow_tracking_uri": "mlruns"}, [], "invalid-value", "mlflow_tracking_uri", "server", "a folder of a host"),
+        ({"prefix": "a/../b"}, [], "invalid-value", "prefix", "..", "S3 has no parent folders"),
+        ({"output": "s3://b/p/.."}, [], "invalid-value", "output", "..", "the same at the end"),
+        ({"checkpoints": "s3://b/../p"}, [], "invalid-value", "checkpoints", "..", "the same at the start"),
         ({**ISOLATED, "image": "pytorch:2.10"}, TINY, "network-isolation", "image", "docker/README.md", "no pip"),
         (ISOLATED, ["--model_name_or_path", "Qwen/Qwen2.5-0.5B"], "network-isolation", "model_name_or_path", "folder",
          "no hub"),
@@ -179,6 +189,11 @@ def test_a_secret_in_place_of_its_arn_is_not_repeated(key: str) -> None:
 def test_a_good_section_has_no_problem() -> None:
     assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD)) == []
     assert settings_problems(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
+    harmless = {
+        "prefix": "a..b/c", "output": "s3://b/x..y", "environment": {"HF_HOME": "/tmp/x", "GRPO_JUDGE_SLOTS": "4"},
+        "mlflow_tracking_uri": "https://mlflow.internal",
+    }  # fmt: skip
+    assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD, **harmless)) == []
 
 
 def build(recipe: Path = QLORA, words: Sequence[str] = (), own: Sequence[str] = ("code",), **settings: Any) -> Any:
