@@ -308,7 +308,8 @@ def _limit_violations(value: Any, shape: Shape, path: str) -> Iterable[str]:
             yield f"{label} {value!r} is not an allowed choice.{f' Did you mean {close[0]}?' if close else ''}"
         pattern = _compile_pattern(limits.get("pattern"))
         if pattern is not None and not pattern.fullmatch(value):
-            yield f"{label} {value!r} does not match the service's pattern {limits['pattern']}"
+            shown = label if label.endswith(repr(value)) else f"{label} {value!r}"  # a name is its own label
+            yield f"{shown} does not match the service's pattern {limits['pattern']}"
 
 
 @functools.cache

@@ -22,6 +22,21 @@ _REQUEST_SHAPES = secret_scan.TOKEN_SHAPES | {
 }  # fmt: skip
 
 
+_HUB_VARIABLES = re.compile(r"(?i)(?:HF|HUGGING_?FACE)\w*TOKEN$")
+_OWN_KEY = "Set the key of the section for it: sagemaker: {%s: ARN of its secret in AWS Secrets Manager}."
+_OTHERS = (
+    "The job's role can get permissions in AWS without a key. Code of the job can read other secrets from AWS Secrets "
+    "Manager."
+)
+
+
+def _advice(secret: str, key: str = "") -> str:
+    """Where a secret belongs instead, by what it is and by the end of its key."""
+    if secret == "a Hugging Face token" or _HUB_VARIABLES.search(key):
+        return _OWN_KEY % "hf_token_secret_arn"
+    return _OWN_KEY % "rewards_key_secret_arn" if key.endswith("GRPO_REWARDS_KEY") else _OTHERS
+
+
 def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[Problem]:
     """One problem for each line of a text file that holds a secret.
 
@@ -32,8 +47,8 @@ def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[P
     problems = []
     for secret in secret_scan.find_secrets(path, shapes_only=shapes_only):
         message = (
-            f"{label}, line {secret.line}: {secret.what}. All readers of the bucket could read it. Remove it, and "
-            "store it in AWS Secrets Manager (sagemaker: {hf_token_secret_arn: …})."
+            f"{label}, line {secret.line}: {secret.what}. All readers of the bucket could read it. Remove it. "
+            f"{_advice(secret.what)}"
         )
         problems.append(Problem(message, kind="secret-in-upload", path=label, line=secret.line))
     return problems
@@ -54,6 +69,6 @@ def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:
         return []
     message = (
         f"{key.lstrip('.')} of the job's request holds {secret}, which all who may describe the job could read. Remove "
-        "it. A token of the Hugging Face hub belongs into AWS Secrets Manager (sagemaker: {hf_token_secret_arn: …})."
+        f"it. {_advice(secret, key)}"
     )
     return [Problem(message, kind="secret-in-request", key=key.lstrip("."))]

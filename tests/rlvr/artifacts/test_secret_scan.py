@@ -59,6 +59,23 @@ def test_a_program_that_assigns_to_a_key_holds_no_secret(line: str, why: str) ->
     assert secrets_in(line.encode()) == [], why
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "advice", "why"),
+    [
+        ("HF_TOKEN", "x", "hf_token_secret_arn", "the hub's variable"),
+        ("HUGGING_FACE_HUB_TOKEN", "x", "hf_token_secret_arn", "its former name"),
+        ("NOTE", "hf_" + "aB3" * 12, "hf_token_secret_arn", "a token of the hub under any name"),
+        ("GRPO_REWARDS_KEY", "x", "rewards_key_secret_arn", "the key of the reward servers"),
+        ("NOTE", "AKIA" + "IOSFODNN7EXAMPLE", "role", "AWS gives permissions to the job's role"),
+        ("DB_PASSWORD", "x", "Secrets Manager", "no key of the section has it"),
+    ],
+)
+def test_the_advice_suits_the_secret(variable: str, value: str, advice: str, why: str) -> None:
+    (problem,) = find_secrets_in_request({"Environment": {variable: value}})
+    assert advice in problem.message, why
+    assert ("hf_token" in problem.message) == (advice == "hf_token_secret_arn"), why
+
+
 # Put together here, so that a scanner of this repository finds nothing.
 JWT = ".".join(
     ["eyJ" + "hbGciOiJIUzI1NiJ9", "eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0", "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEj"]

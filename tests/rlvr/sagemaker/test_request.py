@@ -56,6 +56,13 @@ def test_a_request_within_all_limits_has_no_problem() -> None:
     assert request.request_problems(VALID) == []
 
 
+def test_an_invalid_name_of_a_variable_is_named_once() -> None:
+    content = copy.deepcopy(VALID)
+    content["Environment"]["MY-VAR"] = "x"
+    (problem,) = request.request_problems(content)
+    assert problem.kind == "invalid-request" and problem.message.count("MY-VAR") == 1
+
+
 @pytest.mark.parametrize(
     ("apply", "names", "why"),
     [
