@@ -201,6 +201,7 @@ class Run:
     def execute(self) -> int:
         """Run all stages, and record in run.json how far they come; return the exit code."""
         from rlvr.artifacts import directory
+        from rlvr.evaluation.trained_rows import record_training_rows
         from rlvr.tracking.live_trackers import close_trackers
         from rlvr.training import trl_config
         from rlvr.training.interruption import Interrupted
@@ -211,6 +212,8 @@ class Run:
             console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
         resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
         directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
+        if self.is_main:
+            record_training_rows(self.folder, prepared.task.train)
         self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
         self.stop.install_handlers()
         outcome = "FAILED"
@@ -326,16 +329,14 @@ class Run:
         """Write evaluation.json, result.json and report.html, and print the results; the main process alone."""
         from rlvr import evaluation, report
         from rlvr.artifacts.result_record import record_run
+        from rlvr.publishing.model_card import renew_cards
 
         if not self.is_main:
             return
         if self.results:
             content = evaluation.write_evaluation(self.folder, self._about(), self.results)
             console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
-            card = self.card()
-            for file in (self.model_folder / "README.md", self.folder / "README.md"):
-                if file.is_file():
-                    file.write_text(card, encoding="utf-8")
+            renew_cards(self.folder, self.model_folder)
         record_run(self.folder, self.recipe)
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {report.write_report(self.folder)}")

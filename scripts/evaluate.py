@@ -154,11 +154,12 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     """
     console.error(f"{recipe.path}: loading torch and transformers …")
     from rlvr import evaluation
-    from rlvr.artifacts import directory
+    from rlvr.artifacts import directory, result_record
     from rlvr.artifacts.run_lock import lock_run
     from rlvr.config.batch_plan import reward_batch_timeout
     from rlvr.evaluation import benchmarks, shot_sweep
     from rlvr.evaluation.trained_rows import check_not_trained_on
+    from rlvr.export.finished_run import check_base
     from rlvr.modeling import adapters, loading
     from rlvr.scoring.registry import load_rewards, load_task
     from rlvr.scoring.scorer import Scorer
@@ -193,7 +194,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
         held_out = evaluation.held_out_rows(task, recipe)
         check_not_trained_on(adapter.resolve().parent, held_out, task.train, recipe.evaluation.split)
     if not options.shots:
-        _check_run_results(folder, _names(options), len(evaluation.held_out_rows(task, recipe)))
+        parts = [*_names(options), *(["pass_at_k"] if options.samples else [])]
+        _check_run_results(folder, parts, len(evaluation.held_out_rows(task, recipe)), recipe)
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
     for key, is_given in (("--engine vllm", options.engine == "vllm"), ("--lm_eval", options.lm_eval)):
@@ -215,7 +217,11 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
             )
         console.info(f"  Note: the adapter was trained on {named_base}; it is measured on {model_name}.\n")
     if adapter is not None:
+        if not options.allow_base_mismatch and (adapter.resolve().parent / result_record.FILE).is_file():
+            check_base(recipe, result_record.read_record(adapter.resolve().parent))
         loading.check_adapter(recipe, adapter)
+        if not (adapter / "adapter_config.json").is_file() and recipe.settings.get("load_in_4bit"):
+            console.info(f"  Note: {adapter} is a whole model, and is loaded in 4 bits as the recipe says.\n")
     results: dict[int, dict[str, Any]] = {point.shots: {} for point in points}
     sampled: dict[str, Any] = {}
     sampling = None
@@ -292,10 +298,13 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     from rlvr import report
     from rlvr.artifacts import directory
     from rlvr.artifacts.result_record import record_evaluation
+    from rlvr.publishing.model_card import renew_cards
     from rlvr.tracking import results
 
     if (folder / directory.STATUS).is_file():
         console.info(f"  {report.write_report(folder)}")
+        if adapter is not None and adapter.resolve().parent == folder.resolve():
+            renew_cards(folder, adapter)
     run = results.find_run_dir(folder, adapter)
     for message in results.add_results(run, folder, limit) if run is not None else ():
         console.info(f"  {message}")
@@ -325,15 +334,29 @@ def _check_not_running(folder: Path) -> None:
         )
 
 
-def _check_run_results(folder: Path, names: Sequence[str], rows: int) -> None:
-    """Check that a run's results are not replaced by fewer.
+def _check_run_results(folder: Path, parts: Sequence[str], rows: int, recipe: Recipe) -> None:
+    """Check that a run's results are not replaced by fewer, or by those of another task or base.
+
+    Args:
+        parts: "base", "trained" and "pass_at_k", as far as they are measured now.
 
     Raises:
-        InputError: `folder` is a run's, and its evaluation.json holds more.
+        InputError: of kind "would-overwrite": `folder` is a run's.
     """
+    from rlvr.artifacts.result_record import FILE, other_measurement, read_record
+
     file = folder / "evaluation.json"
     if not (folder / "run.json").is_file() or not file.is_file():
         return
+    why = other_measurement(read_record(folder), recipe) if (folder / FILE).is_file() else None
+    if why is not None:
+        raise InputError(
+            f"--output {folder} is a run, and its record would get figures that are not its own: {why}. Name another "
+            "folder.",
+            kind="would-overwrite",
+            key="--output",
+            path=folder,
+        )
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
         before = {
@@ -341,11 +364,12 @@ def _check_run_results(folder: Path, names: Sequence[str], rows: int) -> None:
         }
     except (ValueError, KeyError, TypeError):
         return  # half-written: nothing to lose
-    if set(before) - set(names) or rows < max(before.values(), default=0):
-        held = " and ".join(f"{name} on {count:,} rows" for name, count in before.items())
+    held = [*before, *(["pass_at_k"] if "pass_at_k" in scores else [])]
+    if set(held) - set(parts) or rows < max(before.values(), default=0):
         raise InputError(
-            f"--output {folder} is a run whose evaluation.json has {held}; {' and '.join(names)} on {rows:,} rows "
-            "would replace it. Name another folder, or measure as much (--adapter … --compare base, no --limit).",
+            f"--output {folder} is a run whose evaluation.json has {', '.join(held)} on {max(before.values()):,} rows; "
+            f"{', '.join(parts)} on {rows:,} rows would replace it. Name another folder, or measure as much "
+            "(--adapter … --compare base, no --limit, --samples if it has pass_at_k).",
             kind="would-overwrite",
             key="--output",
             path=folder,

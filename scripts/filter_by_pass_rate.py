@@ -138,13 +138,16 @@ def settings_of(recipe: Recipe, task: Task, metric: Reward, samples: int) -> dic
     """Return the settings that pass rates depend on; rates with different settings must not be mixed."""
     from rlvr.evaluation import sampling_settings
     from rlvr.evaluation.answer_cache import environment_settings
+    from rlvr.evaluation.results import describe_verifier
+    from rlvr.modeling.digests import base_digests
 
     names = (
         *("model_name_or_path", "model_revision", "dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type"),
         *("use_bnb_nested_quant", "max_completion_length", "generation_kwargs", "chat_template_kwargs"),
     )
     model_settings = {name: recipe.settings[name] for name in names if recipe.settings.get(name) is not None}
-    options = {"metric": metric.name, "options": dict(metric.options), "stop_strings": list(task.stop_strings)}
+    options = {"metric": metric.name, "stop_strings": list(task.stop_strings), **describe_verifier(metric)}
+    options |= {f"base {part}": digest for part, digest in base_digests(recipe).items()}
     everything = {"samples": samples, **sampling_settings(recipe), **model_settings, **options}
     everything |= environment_settings(recipe)
     plain: dict[str, Any] = json.loads(json.dumps(everything, default=str))  # as JSON reads it

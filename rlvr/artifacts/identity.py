@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,8 @@ class Identity:
         recipe: the resolved recipe, as in YAML.
         processes: how many processes train together.
         launcher: "plain" (python and ddp: their checkpoints are the same), "zero2", "zero3" …
-        rows: digest of the training prompts in their order.
-        golds: digest of their column `final_answer`; "" without one, and in checkpoints of earlier versions. Others are
+        rows: digest of the training prompts in their order, and of their difficulty if a curriculum orders them.
+        golds: digest of their other columns, such as golds and tests; "" in checkpoints of earlier versions. Others are
             no other run, but it is said.
         model: digests of the base's "weights" and "tokenizer" if it is a folder, else its "revision"; empty in
             checkpoints of earlier versions.
@@ -68,13 +68,13 @@ class Identity:
         cls, recipe: Recipe, train: Dataset, processes: int, launcher: str, model: Mapping[str, str] | None = None
     ) -> Identity:
         content = json.loads(json.dumps(recipe.as_dict()))  # as a checkpoint's marker returns it
-        digest = hashlib.sha256()
-        for prompt in train["prompt"]:
-            digest.update(json.dumps(prompt).encode())
-        golds = list(train["final_answer"]) if "final_answer" in train.column_names else None
-        gold_digest = hashlib.sha256(json.dumps(golds, default=str).encode()).hexdigest() if golds is not None else ""
+        ordering = ["prompt"]
+        if recipe.settings.get("curriculum", "none") != "none" and "difficulty" in train.column_names:
+            ordering.append("difficulty")
+        others = sorted(set(train.column_names) - {"prompt"})
         launcher = "plain" if launcher in ("python", "ddp") else launcher
-        return cls(content, processes, launcher, digest.hexdigest(), gold_digest, dict(model or {}))
+        rows, golds = _digest_of(train, ordering), _digest_of(train, others)
+        return cls(content, processes, launcher, rows, golds, dict(model or {}))
 
     def differences(self, earlier: Identity) -> list[str]:
         """The differences to an earlier run that change numbers, a phrase each."""
@@ -87,6 +87,10 @@ class Identity:
             was, now = (_without_locations(key, run.recipe.get(key, default)) for run in (earlier, self))
             if was != now:
                 phrases += [f"{path} was {before}, now {after}" for path, before, after in _changes(key, was, now)]
+        if self.recipe.get("dynamic_sampling"):  # the metric says which groups are sampled again
+            was, now = ((run.recipe.get("evaluation") or {}).get("metric") for run in (earlier, self))
+            if was != now:
+                phrases.append(f"evaluation.metric was {was}, now {now}, and dynamic_sampling depends on it")
         if self.processes != earlier.processes:
             phrases.append(f"{earlier.processes} processes trained it, now there are {self.processes}")
         if self.launcher != earlier.launcher:
@@ -98,8 +102,16 @@ class Identity:
             elif was != digest:
                 phrases.append(f"{_PARTS_OF_MODEL[part]} of {self.recipe['model_name_or_path']} changed")
         if self.rows != earlier.rows:
-            phrases.append("the task returns other training prompts, or returns them in another order")
+            phrases.append("the task returns other training prompts, another order or, in a curriculum, difficulty")
         return phrases
+
+
+def _digest_of(rows: Dataset, columns: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for name in columns:
+        for value in rows[name]:
+            digest.update(json.dumps(value, default=str).encode())
+    return digest.hexdigest()
 
 
 def _without_locations(key: str, value: Any) -> Any:

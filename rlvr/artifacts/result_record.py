@@ -149,6 +149,19 @@ def record_evaluation(folder: Path, recipe: Recipe, trained: str | None) -> Resu
     return record
 
 
+def other_measurement(record: ResultRecord, recipe: Recipe) -> str | None:
+    """Say why an evaluation by `recipe` does not belong into a run's record; None if it does."""
+    base = _base(recipe)
+    if record.base_digest is not None or base["base_digest"] is not None:
+        is_same = record.base_digest == base["base_digest"]
+    else:
+        is_same = record.model == base["model"] and record.revision in (None, base["revision"])
+    if not is_same:
+        return f"the base of the run, {record.model}, is another one or has changed"
+    task = json.loads(json.dumps(_task(recipe.task), default=str))
+    return None if record.task == task else "the task, or an option of it, is another one"
+
+
 def read_record(path: Path) -> ResultRecord:
     """Read a record.
 

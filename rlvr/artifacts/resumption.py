@@ -230,5 +230,5 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
             path=folder,
         )
     if earlier.golds and identity.golds != earlier.golds:
-        return ["the golds of training rows have changed: steps from here on are paid by the new ones"]
+        return ["columns of training rows have changed, such as golds or tests: steps from here on use the new ones"]
     return []

@@ -57,7 +57,7 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
         "task": {"name": recipe.task.name, **recipe.task.options},
         "split": spec.split,
         "metric": " + ".join(reward.label for reward in metrics_of(metric)),
-        "verifier": {reward.label: _verifier(reward) for reward in metrics_of(metric)},
+        "verifier": {reward.label: describe_verifier(reward) for reward in metrics_of(metric)},
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
@@ -76,8 +76,8 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
     return about
 
 
-def _verifier(reward: Reward) -> dict[str, Any]:
-    """What the verdicts of a metric depend on."""
+def describe_verifier(reward: Reward) -> dict[str, Any]:
+    """What the verdicts of a metric depend on: its "options", and the "digest" of its file and the modules of that."""
     file = file_of(reward.function)
     modules = imported_digests([file]) if file is not None else {}
     modules.pop(PACKAGE.name, None)  # also changes where nothing of the verifier does

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rlvr import evaluation
@@ -27,7 +26,8 @@ from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
-from rlvr.modeling import adapters, loading, threads
+from rlvr.modeling import loading, threads
+from rlvr.modeling.digests import base_digests
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
@@ -246,7 +246,7 @@ def _resume(
         return None, Resumption()
     recipe, model = components.recipe, None
     if components.config is not None and not (only_check and earlier_engine(recipe) is None):
-        model = _base_digests(components)  # takes seconds for large weights; a mere check needs none
+        model = base_digests(recipe, components.config)  # takes seconds for large weights; a mere check needs none
     identity = Identity.of(recipe, components.train, processes, launch.launcher(), model)
     if not components.target.is_here or findings.known_problems:
         return identity, Resumption()
@@ -254,15 +254,6 @@ def _resume(
     # Collective: a process that did not call it would let the others wait.
     agreed = findings.attempt(lambda: agree(resumption or Resumption(), processes))
     return identity, agreed or Resumption()
-
-
-def _base_digests(components: RunComponents) -> dict[str, str]:
-    """What the base is made of: digests of a folder's "weights" and "tokenizer", or its "revision" on the hub."""
-    folder = Path(loading.find_model(str(components.settings["model_name_or_path"])))
-    if folder.is_dir():
-        return {"weights": adapters.fingerprint(folder), "tokenizer": adapters.tokenizer_fingerprint(folder)}
-    revision = getattr(components.config, "_commit_hash", None)
-    return {} if revision is None else {"revision": revision}
 
 
 def _use_of_output_dir(recipe: Recipe) -> Iterator[Problem]:

@@ -36,7 +36,7 @@ from rlvr.publishing.snippets import Snippet, snippets
 from rlvr.publishing.upload import local_folders
 from rlvr.report.rollouts import evaluated_rows
 from rlvr.report.run_facts import facts
-from rlvr.report.run_reader import RunRecord
+from rlvr.report.run_reader import RunRecord, read_run
 from rlvr.rescoring.conversations import as_text
 
 EXAMPLES = 5
@@ -53,6 +53,15 @@ class Example:
     prompt: str
     completion: str
     expected: str
+
+
+def renew_cards(run_dir: Path, weights: Path) -> None:
+    """Write the cards of a run and of its weights again, from the files of the run as they are now."""
+    kind = "adapter" if (weights / "adapter_config.json").is_file() else "model"
+    card = model_card(read_run(run_dir), kind)
+    for file in (weights / "README.md", run_dir / "README.md"):
+        if file.is_file():
+            file.write_text(card, encoding="utf-8")
 
 
 def model_card(

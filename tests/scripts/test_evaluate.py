@@ -19,9 +19,11 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.evaluation.shot_sweep import parse_shots, sweep_points
+from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.scoring.registry import load_task
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
+from tests.support.report_runs import write_recorded_run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
@@ -325,30 +327,73 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
 
 def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:
     """Another seed divides the rows anew."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = [{"prompt": f"What is {n} + {n}?", "final_answer": str(2 * n)} for n in range(60)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "test_fraction": 0.3}
     words = [*WORDS, "--adapter", str(tmp_path / "run" / "adapter"), "--limit", "4", "--output", str(tmp_path / "out")]
     shutil.copytree(adapter, tmp_path / "run" / "adapter")
-    (tmp_path / "run" / "completions").mkdir()
-    trained = load_task(load_recipe(DEMO, ["--task", json.dumps(task)]).task).train
-    table = pa.Table.from_pylist([{"prompt": prompt} for prompt in trained["prompt"]])
-    pq.write_table(table, tmp_path / "run" / "completions" / "completions_00001.parquet")
+    record_training_rows(tmp_path / "run", load_task(load_recipe(DEMO, ["--task", json.dumps(task)]).task).train)
     assert script.main([*words, "--task", json.dumps(task)]) == 0
     assert script.main([*words, "--task", json.dumps({**task, "seed": 7})]) == 2
     assert "are not held out" in capsys.readouterr().err
 
 
 def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Capture) -> None:
-    whole = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
+    whole: dict[str, Any] = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
     (tmp_path / "evaluation.json").write_text(json.dumps(whole))
     (tmp_path / "run.json").write_text("{}")
     assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
-    assert "base on 250 rows and trained on 250 rows" in capsys.readouterr().err
+    assert "base, trained on 250 rows" in capsys.readouterr().err
     assert evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
+    (tmp_path / "evaluation.json").write_text(json.dumps({"base": {"rows": 4, "unscored": 0}, "pass_at_k": {}}))
+    assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
+    assert "base, pass_at_k on 4 rows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--task.operations", "addition"], "other questions under the same name"),
+        (["--model", "COPY"], "other weights under another name"),
+        (["--model", "COPY", "--allow_base_mismatch"], "the record names one base"),
+    ],
+)
+def test_a_run_gets_no_figures_of_another_task_or_base(
+    words: list[str], why: str, adapter: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    run = write_recorded_run(tmp_path / "run")
+    copy = copy_with_other_weights(tmp_path / "copy")
+    shutil.copytree(adapter, run / "adapter", dirs_exist_ok=True)
+    before = (run / "result.json").read_text()
+    words = [str(copy) if word == "COPY" else word for word in words]
+    words = [*WORDS, *words, "--adapter", str(run / "adapter"), "--compare", "base", "--output", str(run)]
+    assert script.main(words) == 2, why
+    assert "--output" in capsys.readouterr().err and (run / "result.json").read_text() == before
+
+
+def test_a_base_whose_weights_changed_since_the_run_is_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:
+    base = tmp_path / TINY_MODEL.name
+    shutil.copytree(TINY_MODEL, base)
+    words = [*WORDS, "--model_name_or_path", str(base), "--limit", "2", "--adapter", str(tmp_path / "run" / "adapter")]
+    write_recorded_run(tmp_path / "run", "--model_name_or_path", str(base))
+    shutil.copytree(adapter, tmp_path / "run" / "adapter", dirs_exist_ok=True)
+    words += ["--output", str(tmp_path / "out")]
+    assert script.main(words) == 0
+    copy_with_other_weights(base)
+    assert script.main(words) == 2
+    assert "its digest differs" in capsys.readouterr().err
+    assert script.main([*words, "--allow_base_mismatch"]) == 0
+
+
+def copy_with_other_weights(folder: Path) -> Path:
+    """The tiny model with one tensor changed."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(TINY_MODEL, folder, dirs_exist_ok=True)
+    weights = load_file(folder / "model.safetensors")
+    name = sorted(weights)[0]
+    save_file({**weights, name: weights[name] * 1.5}, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys: Capture) -> None:

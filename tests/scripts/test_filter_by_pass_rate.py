@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, histogram
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_rewards, load_task
 from scripts import filter_by_pass_rate as script
 from tests.conftest import Command
 
@@ -260,6 +263,27 @@ def test_a_file_of_other_rates_is_refused(tmp_path: Path, content: str, kind: st
     with pytest.raises(InputError) as error:
         PassRateFile(path, {"samples": 8})
     assert (error.value.kind, error.value.key) == (kind, key)
+
+
+def test_rates_of_another_verifier_or_base_are_not_taken_over(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "models" / "tiny-arithmetic", tmp_path / "base")
+    reward = tmp_path / "mine.py"
+    reward.write_text("def mine(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    words = ["--model_name_or_path", str(tmp_path / "base"), "--rewards", json.dumps([{"name": str(reward)}])]
+    recipe = load_recipe(ROOT / "recipes" / "demo-arithmetic.yaml", words)
+    task = load_task(recipe.task)
+
+    def settings() -> dict[str, Any]:
+        return script.settings_of(recipe, task, load_rewards(recipe.rewards)[0], 4)
+
+    before = settings()
+    assert settings() == before
+    reward.write_text(reward.read_text().replace("1.0", "0.0"))
+    other_reward = settings()
+    assert other_reward != before
+    with (tmp_path / "base" / "chat_template.jinja").open("a") as file:
+        file.write("{# another #}")
+    assert settings() != other_reward
 
 
 def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

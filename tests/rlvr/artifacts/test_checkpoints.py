@@ -95,6 +95,8 @@ def test_changed_golds_and_files_are_no_other_run_but_are_named(tmp_path: Path) 
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     assert len(choose_resumption(run, identity(run, rows)).notes) == 1
     assert "golds" in choose_resumption(run, identity(run, other)).notes[1]
+    tests = rows.add_column("tests", [["a"], ["b"]])
+    assert identity(run, tests).golds != identity(run, tests.remove_columns("tests")).golds, "tests are golds, too"
     assert status.changed_files() == []
     files = {"right": "abc", "environment shop": "xyz", "new": "123"}
     imported = {"helper": "jkl", "other": "mno"}
@@ -113,6 +115,20 @@ def test_a_checkpoint_of_another_base_is_refused(tmp_path: Path, part: str) -> N
     with pytest.raises(InputError, match=part) as error:
         choose_resumption(run, other)
     assert error.value.kind == "checkpoint-mismatch"
+
+
+def test_a_curriculum_depends_on_the_difficulty_of_its_rows(tmp_path: Path) -> None:
+    easy, hard = (Dataset.from_dict({"prompt": ["a", "b"], "difficulty": order}) for order in ([1, 2], [2, 1]))
+    for curriculum, is_same in (("none", True), ("easy_first", False)):
+        run = recipe(tmp_path, curriculum=curriculum)
+        assert (identity(run, easy).rows == identity(run, hard).rows) == is_same, curriculum
+
+
+def test_dynamic_sampling_depends_on_the_metric(tmp_path: Path) -> None:
+    for rounds, differences in ((0, 0), (2, 1)):
+        runs = [replace(recipe(tmp_path, dynamic_sampling=rounds), evaluation=EvaluationSpec(metric=metric))
+                for metric in (None, "other")]  # fmt: skip
+        assert len(identity(runs[0]).differences(identity(runs[1]))) == differences
 
 
 def test_a_revision_that_is_named_later_is_the_same_if_the_commit_is(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
 from rlvr.errors import InputError
-from rlvr.evaluation.trained_rows import check_not_trained_on
+from rlvr.evaluation.trained_rows import check_not_trained_on, record_training_rows
 
 
 def chat(text: str) -> list[dict[str, str]]:
@@ -25,13 +23,8 @@ def data(*prompts: Any) -> Dataset:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that was trained on 1?, 2? and 3?."""
-    folder = tmp_path / "run" / "completions"
-    folder.mkdir(parents=True)
-    for step, texts in enumerate((["1?", "1?", "2?"], ["3?"]), start=1):
-        rows = [{"step": step, "prompt": chat(text)} for text in texts]
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"completions_0000{step}.parquet")
-    pq.write_table(pa.Table.from_pylist([{"prompt": chat("4?")}]), folder / "evaluation_base.parquet")
-    return tmp_path / "run"
+    record_training_rows(tmp_path, data(chat("1?"), chat("2?"), chat("3?"), chat("1?")))
+    return tmp_path
 
 
 @pytest.mark.parametrize(
