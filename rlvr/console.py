@@ -70,7 +70,7 @@ def is_main() -> bool:
 def is_terminal() -> bool:
     """Whether a progress bar can be shown. Pseudo-terminals of some launchers are 0 columns wide."""
     try:
-        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        return sys.stderr is not None and sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
     except (OSError, ValueError):
         return False
 
@@ -113,8 +113,10 @@ def error(text: str) -> None:
         write(wrap(text, columns(sys.stderr)), sys.stderr)
 
 
-def write(text: str, stream: TextIO) -> None:
-    """Print lines as they are, above a progress bar. Print none to a pipe whose reader has ended."""
+def write(text: str, stream: TextIO | None) -> None:
+    """Print lines as they are, above a progress bar; none to a closed stream, or a pipe whose reader has ended."""
+    if stream is None:  # the process was started with the descriptor closed
+        return
     tqdm = sys.modules.get("tqdm")  # not imported: there is no bar
     try:
         with tqdm.tqdm.external_write_mode(stream) if tqdm is not None else nullcontext():
@@ -140,9 +142,9 @@ def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) ->
     return replaced
 
 
-def columns(stream: TextIO) -> int:
-    """The width of a terminal; 0 for a file or a pipe, whose lines are not wrapped."""
-    return shutil.get_terminal_size((0, 0)).columns if stream.isatty() else 0
+def columns(stream: TextIO | None) -> int:
+    """The width of a terminal; 0 for a file, a pipe or a closed stream, whose lines are not wrapped."""
+    return shutil.get_terminal_size((0, 0)).columns if stream is not None and stream.isatty() else 0
 
 
 def wrap(text: str, width: int) -> str:
@@ -233,7 +235,7 @@ def red(text: str) -> str:
 
 def _coloured(text: str, code: str) -> str:
     """Add a colour on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+    return f"\x1b[{code}m{text}\x1b[0m" if columns(sys.stdout) and not os.environ.get("NO_COLOR") else text
 
 
 class SlowStep:

@@ -96,15 +96,19 @@ def newest_complete(output_dir: Path) -> Path | None:
     return next((folder for folder in list_checkpoints(output_dir) if why_incomplete(folder) is None), None)
 
 
-def rotate(output_dir: Path, keep: int | None) -> None:
-    """Delete all but the `keep` newest complete checkpoints, and incomplete ones that are older than those."""
+def rotate(output_dir: Path, keep: int | None, best: int | None = None) -> None:
+    """Delete all but the `keep` newest complete checkpoints, and incomplete ones that are older than those.
+
+    Args:
+        best: step of a checkpoint that stays too, since it is loaded when training ends.
+    """
     if not keep:
         return
     kept = 0
     for folder in list_checkpoints(output_dir):
         if kept < keep:
             kept += why_incomplete(folder) is None
-        else:
+        elif step_of(folder) != best:
             remove(folder)
 
 

@@ -91,6 +91,8 @@ REMOVED: dict[str, str] = {
     "save_only_model": "Remove it: no run could continue from such a checkpoint. save_total_limit limits their number",
     "ignore_data_skip": "Remove it: a run that continues would train on other prompts than one that was left alone",
     "neftune_noise_alpha": "Remove it: its noise would also be in the model that samples the completions",
+    "remove_unused_columns": "Remove it: rewards read the columns of the data",
+    "label_smoothing_factor": "Remove it: the losses of GRPO have no labels to smooth",
     "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
     "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
     "reward_funcs": "Use the rewards: list",
@@ -136,6 +138,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "vllm_mode": ("colocate", "server"),
     "dtype": ("auto", "bfloat16", "float16", "float32"),
     "bnb_4bit_quant_type": ("nf4", "fp4"),
+    "lora_task_type": ("CAUSAL_LM",),
     "save_strategy": ("no", "steps", "epoch", "best"),
     "eval_strategy": ("no", "steps", "epoch"),
     "logging_strategy": ("no", "steps", "epoch"),
@@ -183,12 +186,13 @@ _RANGES: dict[Range, tuple[str, ...]] = {
         *("lora_r", "lora_alpha", "max_tool_calling_iterations", "max_tool_output"),
     ),
     Range(least=2): ("num_generations",),
-    Range(least=0): ("warmup_steps", "max_grad_norm", "weight_decay", "adam_epsilon", "beta", "epsilon",
+    Range(least=0): ("warmup_steps", "max_grad_norm", "weight_decay", "dataloader_num_workers", "beta", "epsilon",
                      "reward_outage_timeout_s",
                      "adaptive_threshold", "dynamic_sampling", "rollout_check_steps"),
     Range(above=0): ("num_train_epochs", "logging_steps", "save_steps", "learning_rate", "temperature",
                      "repetition_penalty", "max_runtime_s", "reward_timeout_s", "reward_batch_timeout_s",
-                     "tool_timeout_s", "tool_budget_s"),
+                     "tool_timeout_s", "tool_budget_s", "adam_epsilon", "sapo_temperature_neg",
+                     "sapo_temperature_pos"),
     Range(above=0, most=1): ("top_p",),
     Range(least=0, most=1): ("min_p", "top_entropy_quantile", "vllm_gpu_memory_utilization"),
     Range(least=0, below=1): ("lora_dropout", "adam_beta1", "adam_beta2"),
@@ -323,6 +327,8 @@ def value_fault(key: str, value: Any) -> ValueFault | None:
         odd = next((item for item in value if not isinstance(item, str)), None)
         if odd is not None:
             return ValueFault("wrong-type", f"has the item {odd!r}, but should be a list of texts.")
+    if key == "max_completion_length" and value is None:
+        return ValueFault("wrong-type", "has no value, but needs a number: it limits memory and time.")
     text = _out_of_range(key, value)
     return ValueFault("out-of-range", f"{text}.") if text is not None else None
 
@@ -342,10 +348,13 @@ def takes_flag(key: str) -> bool:
 def as_its_type(key: str, value: Any) -> Any:
     """Convert a value to the type that TRL and transformers want.
 
-    - `q_proj, v_proj` is a list, where a list is allowed. A regular expression stays as it is.
+    - `q_proj, v_proj` is a list, where a list is allowed. A regular expression stays as it is, and `norm` where no
+      regular expression is allowed is a list of one.
     - `temperature: 3` is a float. Keys that count steps stay whole: below 1 they would be a share of all steps.
     """
-    if isinstance(value, str) and "list" in types_of(fields()[key].annotation) and _NAMES.fullmatch(value):
+    is_list_only = key in ("lora_modules_to_save", "lora_target_parameters")  # PEFT reads text as a list of letters
+    is_list = is_list_only or "list" in types_of(fields()[key].annotation)
+    if isinstance(value, str) and is_list and (is_list_only or _NAMES.fullmatch(value)):
         return [name.strip() for name in value.split(",")]
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or key.endswith("_steps") or types_of(fields()[key].annotation) - {"None"} != {"float"}:

@@ -137,13 +137,17 @@ SCORING = (
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.
     Check(compatibility.check_versions),
-    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft")),
+    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "dtype")),
     Check(compatibility.check_optional_packages, reads=("attn_implementation", "use_liger_kernel")),
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
     Check(compatibility.check_unused_keys),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
-    Check(compatibility.check_best_checkpoint, reads=("save_strategy", "eval_strategy")),
+    Check(
+        compatibility.check_best_checkpoint,
+        reads=("save_strategy", "eval_strategy", "load_best_model_at_end"),
+    ),
+    Check(compatibility.check_reference_model, reads=("sync_ref_model", "use_peft")),
     Check(compatibility.check_trackers, reads=("report_to",)),
     Check(publishing_checks.check_publishing, reads=("push_to_hub", "hub_model_id")),
     Check(compatibility.check_tied_embeddings, reads=("lora_modules_to_save",), needs=("config",)),
@@ -163,8 +167,8 @@ CHECKS: tuple[Check, ...] = (
         needs=("tokenizer",),
         after=(vllm_checks.check_vllm,),
     ),
-    Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
-    Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs", "lr_scheduler_type", "learning_rate")),
+    Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs", "cache_implementation")),
+    Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs", "learning_rate")),
     Check(batch_checks.check_activation_checkpointing, reads=("activation_checkpointing_kwargs",)),
     Check(
         generation_checks.check_generation_config,

@@ -82,6 +82,9 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
     if key is not None and not settings.get("use_peft"):
         message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
         yield Problem(message, "conflicting-keys", key)
+    if settings.get("load_in_4bit") and settings.get("dtype") == "auto":
+        message = "dtype: auto with load_in_4bit: 4-bit weights are computed in dtype. Set dtype: bfloat16."
+        yield Problem(message, "conflicting-keys", "dtype")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
@@ -92,6 +95,8 @@ def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
         ("attn_implementation", "flash_attention_2", "flash-attn", "Run `pip install -e '.[flash-attn]'`, or use auto"),
         ("use_liger_kernel", True, "liger-kernel", "Run `pip install liger-kernel`, or remove the key"),
     ):
+        if key == "attn_implementation" and "/" in str(components.settings.get(key)):
+            value, package, fix = components.settings[key], "kernels", "Run `pip install kernels`, or use auto"
         if components.settings.get(key) == value and importlib.util.find_spec(package.replace("-", "_")) is None:
             yield Problem(f"{key}: {package} is not installed. {fix}.", "package-not-installed", key)
 
@@ -126,23 +131,44 @@ def check_time_limit(components: RunComponents) -> Iterator[Problem]:
         time_limit(limit)
 
 
+VALIDATION_METRICS = ("reward", "accuracy", "cut_off", "unscored", "mean_length", "rows")  # rlvr/training/train.py
+
+
 def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
-    """transformers compares checkpoints by a metric that it asks for at the first one."""
+    """What compares validations needs one, and a metric that it has: transformers asks for it at the first one."""
     settings = components.settings
-    if settings.get("save_strategy") == "best" and not settings.get("metric_for_best_model"):
-        message = "save_strategy: best needs metric_for_best_model. Set it to eval_reward, or use save_strategy: steps."
-        yield Problem(message, "missing-key", "save_strategy")
-    elif settings.get("save_strategy") == "best" and settings.get("eval_strategy", "no") == "no":
-        message = (
-            "save_strategy: best compares validations, but eval_strategy is no: no checkpoint would be saved. Set "
-            "eval_strategy: steps, or use save_strategy: steps."
-        )
-        yield Problem(message, "missing-key", "save_strategy")
+    uses = {
+        "load_best_model_at_end": settings.get("load_best_model_at_end"),
+        "save_strategy": settings.get("save_strategy") == "best",
+        "lr_scheduler_type": settings.get("lr_scheduler_type") == "reduce_lr_on_plateau",
+    }
+    key = next((key for key, uses_it in uses.items() if uses_it), None)
+    if key is None:
+        return
+    metric = str(settings.get("metric_for_best_model") or "").removeprefix("eval_")
+    names = [*VALIDATION_METRICS, *(reward.label for reward in components.all_rewards)]
+    what = f"{key}: {str(settings[key]).lower()}"
+    if settings.get("eval_strategy", "no") == "no":
+        message = f"{what} compares validations, but eval_strategy is no. Set eval_strategy: steps, or another {key}."
+        yield Problem(message, "missing-key", key)
+    elif not metric:
+        message = f"{what} needs metric_for_best_model. Set it to eval_reward, or use another {key}."
+        yield Problem(message, "missing-key", key)
+    elif metric not in names and "/" not in metric:  # with a slash it is of a source or a task
+        message = f"metric_for_best_model: a validation has no {metric}. {schema.hint(metric, names)}"
+        yield Problem(message, "unknown-choice", "metric_for_best_model")
 
 
 def check_trackers(components: RunComponents) -> Iterable[Problem]:
     """The trackers of `report_to` must exist, be installed and have their key."""
     return trackers.tracker_problems(components.settings.get("report_to")) if components.target.is_here else ()
+
+
+def check_reference_model(components: RunComponents) -> Iterator[Problem]:
+    """With an adapter the reference is the base itself, which never moves."""
+    if components.settings.get("sync_ref_model") and components.settings.get("use_peft"):
+        message = "sync_ref_model with use_peft: the reference is the base without the adapter. Remove sync_ref_model."
+        yield Problem(message, "conflicting-keys", "sync_ref_model")
 
 
 def check_tied_embeddings(components: RunComponents) -> Iterator[Problem]:

@@ -25,6 +25,15 @@ KEYS_OF_GENERATION = {
     **dict.fromkeys(("max_new_tokens", "max_length", "max_tokens"), "max_completion_length"),
     **dict.fromkeys(("num_return_sequences", "n"), "num_generations"),
 }
+# Options with which a generation fails, or all completions of a group are equal.
+REFUSED_IN_GENERATION = {
+    **dict.fromkeys(("do_sample", "num_beams", "num_beam_groups", "penalty_alpha"), "completions must be sampled"),
+    **dict.fromkeys(("stop_strings", "stop"), "the task says where a turn ends (docs/tasks.md)"),
+    **dict.fromkeys(
+        ("return_dict_in_generate", "output_scores", "output_logits", "output_attentions", "output_hidden_states"),
+        "TRL reads tokens alone",
+    ),
+}
 TIGHT = 0.75  # of max_completion_length; a model writes more than a gold does
 
 
@@ -59,9 +68,10 @@ def check_generation_kwargs(components: RunComponents) -> Iterator[Problem]:
 
     An option that is a key of the recipe would replace its value, which recipe.yaml and the report go on to show.
     """
-    options = components.settings.get("generation_kwargs")
-    if not options:
-        return
+    options = components.settings.get("generation_kwargs") or {}
+    for name in REFUSED_IN_GENERATION.keys() & options.keys():
+        message = f"generation_kwargs: {name} can't be used: {REFUSED_IN_GENERATION[name]}. Remove it."
+        yield Problem(message, "conflicting-keys", "generation_kwargs")
     for name in KEYS_OF_GENERATION.keys() & options.keys():
         key = KEYS_OF_GENERATION[name]
         message = f"generation_kwargs: {name} would replace {key}. Remove it, and set {key}: {options[name]}."
@@ -70,9 +80,13 @@ def check_generation_kwargs(components: RunComponents) -> Iterator[Problem]:
         return
     from transformers import GenerationConfig
 
+    try:
+        GenerationConfig(cache_implementation=components.settings.get("cache_implementation")).validate()
+    except ValueError as error:
+        yield Problem(str(error), "unknown-choice", "cache_implementation")
     known = vars(GenerationConfig())
     for key, value in options.items():
-        if key in KEYS_OF_GENERATION:
+        if key in KEYS_OF_GENERATION or key in REFUSED_IN_GENERATION:
             continue
         if key not in known:
             message = f"generation_kwargs has no option {key}. {schema.hint(key, known)}"

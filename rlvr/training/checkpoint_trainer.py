@@ -79,7 +79,8 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
             checkpoints.mark_complete(folder, step, self.identity)
-            checkpoints.rotate(folder.parent, self.keep_checkpoints)
+            best = self.state.best_global_step if self.args.load_best_model_at_end else None
+            checkpoints.rotate(folder.parent, self.keep_checkpoints, best)
         kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]
         if self.accelerator.is_local_main_process and not self.is_world_process_zero():
             checkpoints.keep_only(folder.parent, kept)  # a further machine may have its own disk

@@ -18,6 +18,7 @@ from rlvr.artifacts.checkpoints import newest_complete
 from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments
@@ -27,7 +28,7 @@ from rlvr.evaluation.conversations import player_of
 from rlvr.evaluation.scores import by_task
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
-from rlvr.scoring.reward import Metric, Reward, metrics_of, total
+from rlvr.scoring.reward import Metric, Reward, apply_gates_and_mask, metrics_of, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
@@ -284,6 +285,7 @@ def validate(
     """
     score, records = evaluate(model, tokenizer, data, rewards, metric, scorer, description="validating", **generation)
     rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]
+    rows = apply_gates_and_mask(rows, rewards, [record.get(TASK) for record in records])
     sums = [value for value in (total(row, rewards) for row in rows) if value is not None]
     metrics = {
         f"{prefix}_accuracy": score.accuracy,

@@ -228,6 +228,8 @@ def test_rotation_keeps_the_newest_complete_checkpoints(tmp_path: Path) -> None:
     run = recipe(tmp_path)
     for step in (2, 4, 6, 8, 10):
         checkpoint(run, step, complete=step not in (4, 10))
+    checkpoints.rotate(tmp_path, keep=2, best=2)
+    assert [checkpoints.step_of(folder) for folder in checkpoints.list_checkpoints(tmp_path)] == [10, 8, 6, 2]
     checkpoints.rotate(tmp_path, keep=2)
     assert [checkpoints.step_of(folder) for folder in checkpoints.list_checkpoints(tmp_path)] == [10, 8, 6]
     checkpoints.rotate(tmp_path, keep=None)

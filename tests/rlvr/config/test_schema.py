@@ -50,6 +50,8 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         "save_only_model",
         "ignore_data_skip",
         "neftune_noise_alpha",
+        "remove_unused_columns",
+        "label_smoothing_factor",
     }
     assert ({*schema.REMOVED, *schema.RENAMED}) & set(schema.fields()) == still_in_trl
 
@@ -85,6 +87,10 @@ def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> 
         ("warmup_steps", 0, None, "no warm-up"),
         ("top_p", 1.5, "out-of-range", "no probability"),
         ("lora_dropout", 1.0, "out-of-range", "an adapter without any input"),
+        ("adam_epsilon", 0.0, "out-of-range", "a division by 0"),
+        ("dataloader_num_workers", -1, "out-of-range", "no word for all cores"),
+        ("max_completion_length", None, "wrong-type", "TRL would generate to the model's limit"),
+        ("lora_task_type", "SEQ_CLS", "unknown-choice", "another kind of model"),
         ("adam_beta1", 1.0, "out-of-range", "PyTorch would notice after the base was measured"),
         ("top_k", -5, "out-of-range", "0 and vLLM's -1 turn it off"),
         ("min_p", 2, "out-of-range", "no probability"),

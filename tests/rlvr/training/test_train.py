@@ -481,6 +481,30 @@ def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path
     assert train(plain, recipe) == [line for line in lines if line not in validated]
 
 
+@pytest.mark.slow
+def test_the_best_checkpoint_outlives_newer_ones_and_is_loaded_at_the_end(tmp_path: Path) -> None:
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    settings = {
+        **QLORA,
+        "load_in_4bit": False,
+        "max_steps": 3,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "save_total_limit": 1,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+    }
+    settings |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_rows"}  # equal: the first is the best
+    trainer, recipe, _ = build(tmp_path, settings=settings, validation=True)
+    train(trainer, recipe)
+    assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
+    saved = load_file(tmp_path / "checkpoint-1" / "adapter_model.safetensors")
+    held = get_peft_model_state_dict(trainer.model)
+    assert all(torch.equal(held[name].cpu(), tensor) for name, tensor in saved.items())
+
+
 def test_a_checkpoint_that_cannot_be_written_costs_no_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
