@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rlvr.red_team.findings import Findings
 
 
-VERDICTS = ("holds", "lenient", "broken")  # from good to bad
+VERDICTS = ("holds", "lenient", "untested", "broken")  # from good to bad
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
         return 130
-    return 1 if worst.verdict == "broken" else 0
+    return 1 if worst.verdict in ("broken", "untested") else 0
 
 
 def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
@@ -104,7 +104,8 @@ def show(name: str, findings: Findings) -> None:
         console.bold(f"{name}: {findings.texts:,} texts scored, {findings.rows} training rows, ")
         + console.bold(f"{console.duration(findings.seconds)}")
     )
-    console.info(f"  a right answer earns {findings.right:.3g}\n")
+    if findings.unpaid_reference is None:
+        console.info(f"  a right answer earns {findings.right:.3g}\n")
     console.info(findings.table())
     console.info(f"\n  {findings.policy_line()}")
     for line in findings.sentences():

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlvr import Task
 from rlvr.data.io import Row, missing_column_error, read_splits, to_datasets
 from rlvr.data.usable_rows import usable_rows
-from rlvr.verifiers.choices import LETTERS, reference_fault
+from rlvr.errors import InputError
+from rlvr.verifiers.choices import LETTERS, reference_fault, reference_letter
 
 HUB_DATASET, HUB_SUBSET = "allenai/ai2_arc", "ARC-Challenge"
 INSTRUCTION = "Think step by step. Then end with a line of its own that reads\nAnswer: (letter)"
@@ -56,6 +57,8 @@ def multiple_choice(
     if "train" not in raw and "auxiliary_train" in raw:
         raw = {**raw, "train": raw["auxiliary_train"]}
 
+    _check_counted_from_0(source, raw)
+
     def convert(row: Row, number: int, split: str) -> Row | str:
         if not {"answerKey", "answer"} & row.keys():
             hint = 'MMLU calls it "answer".'
@@ -64,7 +67,9 @@ def multiple_choice(
         if fault := reference_fault(gold, choices):
             return fault
         question = str(row["question"]).strip()
-        right = choices[LETTERS.index(gold)]
+        letter = reference_letter(gold, choices)
+        assert letter is not None  # no fault
+        right = choices[LETTERS.index(letter)]
         if shuffle_choices and not any(_NAMES_OTHERS.search(choice) for choice in choices):
             random.Random(f"{seed}/choices/{split}/{number}").shuffle(choices)
         listed = "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
@@ -82,6 +87,20 @@ def multiple_choice(
         test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed,
     )  # fmt: skip
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+
+
+def _check_counted_from_0(source: str, splits: Mapping[str, Sequence[Row]]) -> None:
+    """Refuse numbers as answers that count from 1: nearly all rows would have the next choice as the right one."""
+    for split, rows in splits.items():
+        numbers = [(row["answer"], len(row["choices"])) for row in rows
+                   if type(row.get("answer")) is int and isinstance(row.get("choices"), list)]  # fmt: skip
+        if numbers and min(number for number, _ in numbers) >= 1 and any(number == size for number, size in numbers):
+            raise InputError(
+                f"{source}, {split}: the numbers in answer count from 1, since none is 0 and one is the number of "
+                "choices. Count from 0, as MMLU does, or give letters.",
+                kind="invalid-row",
+                key="task",
+            )
 
 
 def _read(row: Row) -> tuple[list[Any], Any]:

@@ -15,7 +15,14 @@ from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.errors import InputError
-from rlvr.evaluation import TransformersEngine, choose_metrics, greedy_decoding, held_out_rows, rewards_to_run
+from rlvr.evaluation import (
+    TransformersEngine,
+    choose_metrics,
+    describe_evaluation,
+    greedy_decoding,
+    held_out_rows,
+    rewards_to_run,
+)
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Engine
 from rlvr.evaluation.evaluate import Records, measure
@@ -96,7 +103,7 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         rows: only so many of the first rows; None for all.
 
     Raises:
-        InputError: of kind "rows-changed".
+        InputError: of kind "rows-changed" or "verifier-changed".
     """
     import pyarrow.parquet as pq
 
@@ -120,6 +127,8 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     rewards = load_rewards(recipe.rewards)
     metric = choose_metrics(recipe, rewards)
+    if rows is None:
+        _check_verdicts(run, describe_evaluation(recipe, metric, data))
     scorer = Scorer(
         rewards_to_run(rewards, metric),
         timeout_s=recipe.settings["reward_timeout_s"],
@@ -134,6 +143,23 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         del model
     with scorer:
         yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids, likelihoods)
+
+
+def _check_verdicts(run: FinishedRun, now: Mapping[str, Any]) -> None:
+    """The export is judged by the golds and the code of today: they must be those that the run was judged by."""
+    content = json.loads((run.folder / "evaluation.json").read_text(encoding="utf-8"))
+    for key, what in (
+        ("rows_digest", "the held-out rows, such as their golds or tests,"),
+        ("verifier", "the metric's options or its code"),
+    ):
+        if key in content and content[key] != json.loads(json.dumps(now[key], default=str)):
+            raise InputError(
+                f"{what[0].upper()}{what[1:]} changed since {run.folder} was measured: the export would be judged in "
+                "another way. Restore them, or measure the run again (scripts/evaluate.py).",
+                kind="rows-changed" if key == "rows_digest" else "verifier-changed",
+                key="task" if key == "rows_digest" else "rewards",
+                path=run.folder,
+            )
 
 
 def _answer_tokens(

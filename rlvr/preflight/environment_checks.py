@@ -116,7 +116,7 @@ def check_rows(components: RunComponents) -> Iterator[Problem]:
     if not task.is_chat:
         message = (
             f"The task {components.recipe.task.name} has prompts of plain text, but environments need chat messages. "
-            "Set its option for chat prompts (mostly chat: true)."
+            "Set its option for chat prompts (mostly style: chat)."
         )
         yield Problem(message, "not-chat", "task")
     labels = [environment.label for environment in environments]

@@ -16,7 +16,7 @@ EVALUATIONS = 8000
 
 
 def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Iterator[Problem]:
-    """The verdict of a short red-team exercise on each task: a warning if its rewards are broken, else a note."""
+    """The verdict of a short red-team exercise on each task; a warning if its rewards are broken or untested."""
     try:
         with SlowStep(f"Attacking the rewards, for up to {SECONDS:g} s"):
             parts = attack_recipe(recipe, task, rewards, seconds=SECONDS, evaluations=EVALUATIONS)
@@ -29,4 +29,6 @@ def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Ite
             f"{findings.verdict}. {' '.join(findings.sentences())} "
             f"`python scripts/red_team.py --config {recipe.path}` tries more."
         )
-        yield Problem(message, "red-team", "rewards", level="warning" if findings.verdict == "broken" else "note")
+        yield Problem(
+            message, "red-team", "rewards", level="warning" if findings.verdict in ("broken", "untested") else "note"
+        )

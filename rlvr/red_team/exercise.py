@@ -143,6 +143,7 @@ def attack(
         _sloppy(target, right),
         learned,
         target.failures,
+        references[0] if target.pays_no_reference else None,
     )
 
 

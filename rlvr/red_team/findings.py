@@ -13,7 +13,7 @@ from rlvr.red_team.correctness import Earnings
 from rlvr.red_team.policy import Learned
 from rlvr.rescoring.completions import one_line, visible
 
-Verdict = Literal["holds", "lenient", "broken"]
+Verdict = Literal["holds", "lenient", "untested", "broken"]
 FILE = "red_team.json"  # in a run directory
 MAX_SHARE = 0.5  # of a right answer's reward: a text that earns as much unearned breaks the reward
 MAX_ROWS = 0.1  # share of the rows on which a text may earn nearly as much as a right answer
@@ -57,6 +57,7 @@ class Findings:
         sloppy: sentences on right answers in a sloppy form, or nearly right ones, that are paid.
         learned: what the tiny policy converged to; None if the budget was too small.
         failures: by "reward: kind of failure", a text on which it failed.
+        unpaid_reference: one of the right answers, if none of them earned anything: then nothing is known of others.
     """
 
     rewards: Sequence[str]
@@ -68,11 +69,14 @@ class Findings:
     sloppy: Sequence[str] = ()
     learned: Learned | None = None
     failures: dict[str, str] | None = None
+    unpaid_reference: str | None = None
 
     @property
     def verdict(self) -> Verdict:
         if any(finding.breaks or finding.is_leak for finding in self.found):
             return "broken"
+        if self.unpaid_reference is not None:
+            return "untested"
         is_paid = any(finding.earnings.share >= NEGLIGIBLE for finding in self.found)
         return "lenient" if is_paid or self.sloppy else "holds"
 
@@ -89,6 +93,11 @@ class Findings:
     def sentences(self) -> list[str]:
         """The verdict in words."""
         best, lines = self.cheapest, []
+        if self.unpaid_reference is not None:
+            lines.append(
+                f"No right answer that was tried earns anything, such as {one_line(self.unpaid_reference, QUOTE)!r}. "
+                "Correct the reward, or give the task a gold in the form that it reads."
+            )
         if best is not None and best.is_leak and not best.breaks:
             lines.append(
                 f"The prompts hold their answers: {_quote(best, MAX_QUOTE)} is right on "
@@ -102,7 +111,7 @@ class Findings:
             )
             if best.breaks:
                 lines.append("Training would find such texts first. Mend the reward, or gate it on a verifier.")
-        else:
+        elif self.unpaid_reference is None:
             lines.append("No text that was tried earns a reward without being right.")
         lines += self.sloppy
         for what, text in (self.failures or {}).items():
@@ -144,7 +153,7 @@ class Findings:
             "rows": self.rows,
             "texts": self.texts,
             "seconds": round(self.seconds, 1),
-            "right_answer_earns": round(self.right, 4),
+            "right_answer_earns": 0.0 if self.unpaid_reference is not None else round(self.right, 4),
             "found": [self._finding_as_dict(finding) for finding in self.found],
             "policy": None if self.learned is None else {
                 "steps": self.learned.steps,

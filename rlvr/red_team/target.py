@@ -66,11 +66,15 @@ class Target:
 
     Args:
         rewards: of the recipe, in its order. The scorer has at least these, first.
+
+    Attributes:
+        pays_no_reference: after `right_totals`, whether rewards that read the data paid for none of the right answers.
     """
 
     def __init__(self, task: Task, rewards: Sequence[Reward], scorer: Scorer, rows: int = ROWS) -> None:
         self.task, self.rewards, self.scorer = task, list(rewards), scorer
         self.evaluations = 0
+        self.pays_no_reference = False
         self.failures: dict[str, str] = {}  # a text on which each kind of failure occurred
         self._known: dict[tuple[str, int, int], Trial] = {}
         self._batch, self._late = 16, 0
@@ -214,6 +218,7 @@ class Target:
             texts.sort(key=lambda text: -totals[row, text])
         best = [totals[row, texts[0]] if texts else 0.0 for row, texts in enumerate(self.references)]
         earned = [value for value in best if value > 0]
+        self.pays_no_reference = bool(trials) and not earned and any(reward.columns for reward in self.rewards)
         most = [max(trial.paid[index] for trial in self._known.values()) for index in range(len(self.rewards))]
         weights = [reward.weight for reward, paid in zip(self.rewards, most, strict=True) if reward.columns or paid > 0]
         usual = sum(earned) / len(earned) if earned else sum(weight for weight in weights if weight > 0)

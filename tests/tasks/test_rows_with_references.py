@@ -112,6 +112,21 @@ def test_rows_without_a_usable_reference_are_left_out_and_counted(
     assert any("; left out: 1 with " in note for note in task.notes), why
 
 
+def test_letters_may_be_small_and_numbers_count_from_0(tmp_path: Path) -> None:
+    def load(*answers: object) -> Task:
+        rows = [{"question": f"Which is it, {n}?", "choices": ["w", "x", "y", "z"], "answer": answer}
+                for n, answer in enumerate(answers)]  # fmt: skip
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return multiple_choice(path=str(tmp_path / "rows.jsonl"), test_fraction=0)
+
+    assert load("a", "D").train["final_answer"] == ["A", "D"]
+    assert load(0, 3).train["final_answer"] == ["A", "D"]
+    assert len(load(1, 2).train) == 2, "nothing says where they begin"
+    with pytest.raises(InputError) as error:
+        load(1, 4)
+    assert error.value.kind == "invalid-row"
+
+
 @pytest.mark.parametrize(("name", "column"), [("multiple_choice", "question"), ("function_calls", "query")])
 def test_a_training_row_that_repeats_a_held_out_one_is_left_out(name: str, column: str, tmp_path: Path) -> None:
     load, write, *_ = TASKS[name]

@@ -64,7 +64,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model = evaluation.EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
             greedy = evaluation.greedy_decoding(task, recipe)
             result = model.measure(task, recipe, rewards, metric, scorer, greedy, "after")
-        evaluation.write_evaluation(run, evaluation.describe_evaluation(recipe, metric), {"trained": result})
+        about = evaluation.describe_evaluation(recipe, metric, evaluation.held_out_rows(task, recipe))
+        evaluation.write_evaluation(run, about, {"trained": result})
         finish(run, "adapter")
     return folder
 
@@ -234,6 +235,17 @@ def remove_evaluation(run: Path) -> None:
     finish(run, "adapter")
 
 
+def measured_with(key: str, value: Any) -> Callable[[Path], None]:
+    """The run was judged by something else than the export would be."""
+
+    def change(run: Path) -> None:
+        content = json.loads((run / "evaluation.json").read_text())
+        directory.write_json(run / "evaluation.json", {**content, key: value})
+        result_record.record_run(run, load_recipe(run / "recipe.yaml"), trained="adapter")
+
+    return change
+
+
 def append(file: str) -> Callable[[Path], None]:
     def change(run: Path) -> None:
         with (run / file).open("a") as opened:
@@ -257,6 +269,8 @@ def nothing(run: Path) -> None:
         (remove_evaluation, (), "not-measured"),
         (append("adapter/adapter_config.json"), (), "hash-mismatch"),
         (append("../base/config.json"), (), "base-mismatch"),
+        (measured_with("rows_digest", "other golds"), (), "rows-changed"),
+        (measured_with("verifier", {"math_correctness": {}}), (), "verifier-changed"),
         (hide_base, (), "model-not-found"),
         (shutil.rmtree, (), "no-record"),
         (nothing, ("--out", "base"), "would-overwrite"),

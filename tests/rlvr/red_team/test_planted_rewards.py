@@ -232,6 +232,18 @@ def test_prompts_that_hold_their_answers_are_found() -> None:
     assert findings.verdict == "broken" and findings.cheapest is not None and findings.cheapest.is_leak
 
 
+@pytest.mark.parametrize(
+    ("check", "why"),
+    [
+        (lambda text, gold, prompt: float(gold in [{"content": text}]), "a list of messages read as text"),
+        (lambda text, gold, prompt: float(number(numbers(text)[-1] if numbers(text) else "") == gold), "7.0 == '7'"),
+    ],
+)
+def test_a_reward_that_pays_no_right_answer_does_not_hold(check: Check, why: str) -> None:
+    findings = attacked(sums(), reward_of(check))
+    assert findings.verdict == "untested" and "No right answer" in findings.sentences()[0], why
+
+
 def test_a_text_on_which_a_reward_fails_is_named() -> None:
     findings = attacked(sums(), reward_of(lambda t, g, p: (t.strip() == g) * len(t) / len(t)))
     assert findings.verdict == "holds" and findings.failures == {"planted: raised": ""}
