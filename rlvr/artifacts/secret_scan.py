@@ -23,7 +23,9 @@ TOKEN_SHAPES: dict[str, tuple[str, re.Pattern[str]]] = {
     "a private key": ("-----BEGIN", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
     "a Slack token": ("xox", re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}")),
     "a Slack webhook": ("hooks.slack", re.compile(r"\bhooks\.slack(?:-gov)?\.com/[a-z]+/\w+/[\w/]{20,}")),
+    "a Discord webhook": ("/api/webhooks/", re.compile(r"\bdiscord(?:app)?\.com/api/webhooks/[0-9]+/[\w-]{20,}")),
     "a JSON Web Token": ("eyJ", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{16,}")),
+    "a bearer token": ("earer ", re.compile(r"\b[Bb]earer [A-Za-z0-9._~+/-]{20,}")),
     "an API key": ("sk-", re.compile(r"\bsk-[A-Za-z0-9_-]{32,}")),
     "a URL with a password": ("://", re.compile(r"://[^/\s:@{}$<>]+:[^/\s:@{}$<>]+@")),
 }

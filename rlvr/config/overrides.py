@@ -26,7 +26,8 @@ def parse_overrides(words: Sequence[str], problems: list[Problem]) -> list[tuple
             continue
         key, equals, text = word[2:].partition("=")
         if not equals:
-            if position < len(words) and not words[position].startswith("--"):
+            # A private key begins with five dashes: a value, for the scan for secrets.
+            if position < len(words) and (not words[position].startswith("--") or words[position].startswith("---")):
                 text = words[position]
                 position += 1
             elif schema.takes_flag(key):

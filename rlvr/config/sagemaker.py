@@ -171,7 +171,10 @@ def _read_texts(value: Any, at: KeyLocation, problems: list[Problem]) -> dict[st
     """Read names with texts. Other values become JSON: YAML reads `{"team": "nlp"}`, a value of MLFLOW_TAGS."""
     if isinstance(value, dict) and None not in value.values():
         return {str(name): one if isinstance(one, str) else json.dumps(one) for name, one in value.items()}
-    text = f"is {value!r}, but should be a mapping of names to values, like {{team: nlp}}."
+    # No value is shown: those of `environment` may be secrets.
+    empty = [str(name) for name, one in value.items() if one is None] if isinstance(value, dict) else []
+    what = f"has no value for {', '.join(empty)}, and" if empty else f"is a {type(value).__name__}, but"
+    text = f"{what} should be a mapping of names to values, like {{team: nlp}}."
     problems.append(at.problem(text, "wrong-type"))
     return {}
 

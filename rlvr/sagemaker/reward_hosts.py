@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import RAY, addresses, is_on_ray
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.formatting import count
 
+JUDGE_PORT = 8000
 JUDGE_URL = "http://judge:"  # stands for all judge hosts in a recipe; scripts/run_finetuning.sh replaces it
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a URL names the machine that reads it."""
+    host = urlsplit(address).hostname or ""
+    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
 
 
 def uses_job_ray_cluster(recipe: Recipe) -> bool:
@@ -27,6 +36,18 @@ def reward_host_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Pr
     on_servers = [spec.name for spec in recipe.rewards if spec.where is not None and JUDGE_URL in spec.where]
     on_ray = [spec.name for spec in recipe.rewards if spec.where == RAY]
     problems = []
+    for spec in recipe.rewards:
+        for address in addresses(spec.where or ""):
+            if is_loopback(address):
+                message = (
+                    f"{spec.name}: {address} is the training host itself, which serves no rewards. Name an address "
+                    "that the job reaches, or add an instance group with the role judge and set where: "
+                    f"{JUDGE_URL}{JUDGE_PORT}."
+                )
+                problems.append(Problem(message, kind="unreachable-address", key="where"))
+            elif address.startswith(JUDGE_URL) and urlsplit(address).port != JUDGE_PORT:
+                message = f"{spec.name}: judge hosts listen on port {JUDGE_PORT}. Set where: {JUDGE_URL}{JUDGE_PORT}."
+                problems.append(Problem(message, kind="invalid-address", key="where"))
     if on_servers and settings.groups and not judges:
         message = (
             f"{', '.join(on_servers)} should run on {JUDGE_URL}8000, but no instance group has the role judge. Add "

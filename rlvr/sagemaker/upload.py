@@ -20,6 +20,7 @@ from typing import Any
 from rlvr.config.recipe import Recipe, write_recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
+from rlvr.modeling.adapters import WEIGHTS
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker.reward_hosts import needs_ray
 from rlvr.sagemaker.secret_scan import find_secrets
@@ -48,7 +49,7 @@ _AUTO_NOTE = (
     "about 1 GB to download on each training host, then faster steps (docs/vllm.md)."
 )
 _EXCLUDED = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
-_MAX_SCANNED_DATA = 32 * 2**20  # bytes of data that are scanned for secrets
+_MAX_SCANNED = 256 * 2**20  # bytes of a model's folder and of data that are scanned for secrets
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
     if "train" in channels:  # a folder for each split, beside the other channels
         replaced = f" in place of {task.options['path']}" if task.options.get("path") else ""
-        notes.append(f"The job reads {', '.join(channels.values())}{replaced}. Only a local copy is checked.")
+        shown = ", ".join(uri.partition("?")[0] for uri in channels.values())
+        notes.append(f"The job reads {shown}{replaced}. Only a local copy is checked.")
         splits = {key: value for key, value in task.options.items() if key != "test_path"}
         task = replace(task, options={**splits, "path": INPUT})
     else:
@@ -295,7 +297,7 @@ def _scan_for_secrets(files: list[UploadFile]) -> list[Problem]:
     for file in files:
         if file.channel == "code":
             problems += find_secrets(file.source, f"code/{file.name}")
-        elif file.channel == "data" and scanned < _MAX_SCANNED_DATA:
+        elif file.source.suffix not in WEIGHTS and scanned < _MAX_SCANNED:
             scanned += file.size
             problems += find_secrets(file.source, str(file.source), shapes_only=True)
     return problems

@@ -14,7 +14,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.container.topology import Topology
-from rlvr.sagemaker.reward_hosts import JUDGE_URL, reward_host_problems
+from rlvr.sagemaker.reward_hosts import JUDGE_URL, is_loopback, reward_host_problems
 from rlvr.sagemaker.upload import PROJECT
 
 _MAX_RUNTIME_S = 28 * DAY_S  # the service's limit, which its model lacks
@@ -114,7 +114,7 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
             )
             yield Problem(text, kind="invalid-value", key="channels")
         if not re.fullmatch(r"s3://[^/]+/.+", uri):
-            text = f"channels: {name} is {uri!r}, but must be a folder in S3, such as s3://BUCKET/data/train."
+            text = f"channels: {name} is {uri.partition('?')[0]!r}, but must be a folder in S3, such as s3://BUCKET/data/train."
             yield Problem(text, kind="invalid-value", key="channels")
     if {"validation", "test"} & settings.channels.keys() and "train" not in settings.channels:
         text = "channels: validation and test need train, because all three replace the task's path. Add train."
@@ -128,6 +128,20 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
             "a local copy, as `prepare_data.py --s3` prints it."
         )
         yield Problem(text, kind="missing-key", key="channels")
+    if settings.mlflow_tracking_uri is not None and is_loopback(settings.mlflow_tracking_uri):
+        text = "mlflow_tracking_uri is an address of the job's own host, which serves no MLflow. Name a server's URL."
+        yield Problem(text, kind="unreachable-address", key="mlflow_tracking_uri")
+    trackers = recipe.settings.get("report_to") or []
+    for tracker in {trackers} if isinstance(trackers, str) else set(trackers):
+        if tracker not in ("mlflow", "none", "all") and settings.image is None:
+            text = (
+                f"report_to: {tracker} is not installed in the job's image. Use mlflow with mlflow_tracking_uri, or an "
+                "image of your own that has it."
+            )
+            yield Problem(text, kind="tracker-not-installed", key="report_to")
+    if recipe.settings.get("push_to_hub") and settings.hf_token_secret_arn is None:
+        text = "push_to_hub needs a token, and the job has none. Set hf_token_secret_arn (docs/sagemaker.md)."
+        yield Problem(text, kind="hub-token-missing", key="hf_token_secret_arn")
     for name in settings.environment.keys() & (request.own_environment(recipe, settings).keys() | _HOST_VARIABLES):
         text = f"environment: {name} is set by this project. Remove it, or use the key of the section that sets it."
         yield Problem(text, kind="reserved-variable", key="environment")

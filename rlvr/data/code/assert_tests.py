@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rlvr.data.code.io_tests import InvalidTests, Test
 
@@ -32,9 +32,39 @@ def can_fail(tree: ast.AST) -> bool:
     """Whether statements can fail for a wrong value: any program that ends passes `f(1) == 2` and `assert True`.
 
     They can if they have a `raise`, a call such as `self.assertEqual(…)` or `pytest.raises(…)`, or an `assert` of
-    something else than a true constant or a tuple in brackets.
+    something else than a true constant or a tuple in brackets. A function or class that nothing uses does not run, as
+    `def test_it(): …` for pytest.
     """
-    return any(map(_can_fail, ast.walk(tree)))
+    return any(map(_can_fail, [tree, *_executed(tree, tree)]))
+
+
+def _executed(part: ast.AST, tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(part):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if _is_used(node, tree):
+                yield from ast.walk(node)
+        elif isinstance(node, ast.If) and _is_never_true(node.test):
+            for other in node.orelse:
+                yield from (other, *_executed(other, tree))
+        else:
+            yield from (node, *_executed(node, tree))
+
+
+def _is_used(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, tree: ast.AST) -> bool:
+    """Whether something outside of a definition names it, or `unittest.main()` runs all classes."""
+    own = set(map(id, ast.walk(definition)))
+    outside = [node for node in ast.walk(tree) if id(node) not in own]
+    return any(
+        (isinstance(node, ast.Name) and node.id == definition.name)
+        or (isinstance(node, ast.Attribute) and node.attr in (definition.name, "main"))
+        for node in outside
+    )
+
+
+def _is_never_true(test: ast.expr) -> bool:
+    """`if False:`, and `if __name__ == "__main__":`, since a test is no script."""
+    names = [node.id for node in ast.walk(test) if isinstance(node, ast.Name)]
+    return "__name__" in names or (isinstance(test, ast.Constant) and not test.value)
 
 
 def _can_fail(node: ast.AST) -> bool:
@@ -97,7 +127,7 @@ def split_check(code: str, entry_point: str) -> list[Test]:
     whole = [{"assert": f"{code.strip()}\n\ncheck({entry_point})"}]
     others = [node for node in tree.body if node is not check and not _is_metadata(node)]
     body = [node for node in check.body if not _has_no_effect(node)]
-    if not can_fail(tree) or not any(candidate in _names(node) for node in body):
+    if not can_fail(ast.Module([*others, *body], [])) or not any(candidate in _names(node) for node in body):
         raise InvalidTests("a check that asserts nothing of its candidate")
     if others or not all(isinstance(node, ast.Assert) for node in body):
         return whole

@@ -180,7 +180,8 @@ def _read_assert(source: str, language: Language, entry_point: str | None, compa
         raise InputError(f"its assert is not valid Python: {error}.", kind="invalid-assert", key="assert") from error
     if not can_fail(tree):
         raise InputError(
-            f'it can\'t fail: {source.strip()[:80]!r} asserts nothing. Write "assert add(1, 2) == 3".',
+            f"it can't fail: {source.strip()[:80]!r} asserts nothing, or in a function that it does not call. "
+            'Write "assert add(1, 2) == 3".',
             kind="assertless-test",
             key="assert",
         )

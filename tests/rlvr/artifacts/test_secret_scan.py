@@ -87,6 +87,9 @@ HOOK = "https://hooks." + "slack.com/services/" + "T0A1B2C3D/B0A1B2C3D/aB3aB3aB3
     ("text", "what", "why"),
     [
         ("glpat-" + "aB3" * 7, "a GitLab token", "a personal access token"),
+        ("https://discord.com/api/webhooks/1234567890/" + "aB3" * 20, "a Discord webhook", "its URL is the key"),
+        ("Authorization=Bearer " + "aB3" * 8, "a bearer token", "a value of OTEL_EXPORTER_OTLP_HEADERS"),
+        ("the bearer of good news", None, "a word"),
         (f"Bearer {JWT}", "a JSON Web Token", "a login"),
         (HOOK, "a Slack webhook", "its address lets any program write"),
         ("eyJhbGciOiJIUzI1NiJ9", None, "one part alone is any JSON in base64"),

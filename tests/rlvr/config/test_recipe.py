@@ -251,6 +251,7 @@ def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path
         (["--save_strategy", "no"], [("save_strategy", "no")]),
         (["--report_to", "[mlflow, tensorboard]"], [("report_to", ["mlflow", "tensorboard"])]),
         (["--task.shots", "4"], [("task.shots", 4)]),
+        (["--run_name", "-----BEGIN KEY-----"], [("run_name", "-----BEGIN KEY-----")]),
     ],
 )
 def test_overrides_are_read_as_yaml(words: list[str], found: list[tuple[str, object]]) -> None:

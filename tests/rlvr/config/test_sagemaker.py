@@ -26,6 +26,13 @@ def test_a_recipe_without_the_section_has_none() -> None:
     assert load_recipe(DEMO).sagemaker is None
 
 
+@pytest.mark.parametrize("words", ['["API_KEY=hunter2hunter2"]', "{API_KEY: null, OTHER: hunter2hunter2}"])
+def test_a_wrong_environment_is_refused_without_its_values(words: str) -> None:
+    with pytest.raises(InputError) as error:
+        settings_of("--sagemaker.environment", words)
+    assert error.value.kind == "wrong-type" and "hunter2" not in str(error.value)
+
+
 def test_every_key_reaches_its_field() -> None:
     values = {
         "instance_type": "ml.g6e.12xlarge", "instance_count": 2, "volume_gb": 100, "launcher": "zero2",

@@ -173,6 +173,14 @@ def test_a_local_model_gets_a_channel(tmp_path: Path, working_folder: Path) -> N
     assert files.recipe.settings["model_name_or_path"] == f"{INPUT}/model"
 
 
+def test_a_secret_in_a_models_folder_is_found(tmp_path: Path, working_folder: Path) -> None:
+    (working_folder / "my-model").mkdir()
+    for name, text in (("config.json", "{}"), ("train.sh", f"HF_TOKEN={TOKEN}\n"), ("model.safetensors", TOKEN)):
+        (working_folder / "my-model" / name).write_text(text, encoding="utf-8")
+    problems = packed(tmp_path, ["--model_name_or_path", "my-model"]).problems
+    assert [(problem.kind, problem.line) for problem in problems] == [("secret-in-upload", 1)], "no weights are scanned"
+
+
 def test_a_model_of_the_hub_is_not_uploaded(tmp_path: Path) -> None:
     files = packed(tmp_path, ["--model_name_or_path", "Qwen/Qwen2.5-0.5B"])
     assert files.recipe.settings["model_name_or_path"] == "Qwen/Qwen2.5-0.5B"

@@ -61,6 +61,14 @@ CAN_FAIL = [
     ("f(1)\nassert True", False, "a constant that holds"),
     ("assert (f(1) == 2, 'two')", False, "a tuple, which is true"),
     ("check(f)", False, "a helper that the text does not define"),
+    ("def test_f():\n    assert f(1) == 2", False, "a function for pytest, which nothing calls"),
+    ("def check(candidate):\n    assert candidate(1) == 2", False, "HumanEval's form without its call"),
+    ("class T(TestCase):\n    def test(self):\n        self.assertEqual(f(1), 2)", False, "a class that nothing runs"),
+    ("class T(C):\n    def test(self):\n        self.assertEqual(f(1), 2)\nunittest.main()", True, "it runs them"),
+    ("if __name__ == '__main__':\n    assert f(1) == 2", False, "a test is no script"),
+    ("if False:\n    assert f(1) == 2\nelse:\n    assert f(2) == 3", True, "the other branch"),
+    ("def once(n):\n    assert f(n)\nfor n in range(3):\n    once(n)", True, "a helper in a loop"),
+    ("def again(n):\n    assert f(n)\n    again(n - 1)", False, "a function that only calls itself"),
 ]
 
 
