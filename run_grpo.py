@@ -16,7 +16,6 @@ and the same command continues; 130 Ctrl-C with nothing to save, or pressed twic
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
 import importlib.util
 import json
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe, RecipeError, extended_text, load_recipe
-from rlvr.errors import InputError, Problem
+from rlvr.errors import InputError, Problem, is_disk_full
 from rlvr.formatting import count
 
 if TYPE_CHECKING:
@@ -366,11 +365,6 @@ class Run:
             return 130
         console.info(f"  published {address}")
         return 0
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Whether a disk or a quota is full; libraries written in Rust have no errno."""
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "(os error 28)" in str(error)
 
 
 def announce(recipe: Recipe) -> None:

@@ -8,6 +8,7 @@ exits with 1.
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -114,3 +115,8 @@ def _rebuild(cls: type[InputError], args: tuple[Any, ...], state: dict[str, Any]
     Exception.__init__(error, *args)
     error.__dict__.update(state)
     return error
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether a disk or a quota is full; errors of libraries written in Rust have no errno."""
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "(os error 28)" in str(error)
