@@ -18,6 +18,7 @@ from typing import Any
 from rlvr.artifacts import directory
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
+from rlvr.config import schema
 from rlvr.config.recipe import RESOLVED, Recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.config.yaml_reader import read_yaml
@@ -119,7 +120,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
         rewards={short_name(spec.name): spec.weight for spec in recipe.rewards},
         train_digest=identity.get("rows"),
         **_measured(folder),
-        seeds={name: content.get(name) for name in SEEDS},
+        seeds={name: content.get(name, schema.defaults().get(name)) for name in SEEDS},
         processes=int(identity.get("processes", 1)),
         launcher=str(identity.get("launcher", "plain")),
         steps=metrics[-1]["step"] if metrics else 0,

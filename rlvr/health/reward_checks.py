@@ -34,6 +34,9 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
     elif position is not None and position < 0.2:
         kind, cause = "too-hard", "the task is too hard"
         fix = "Take easier rows (scripts/filter_by_pass_rate.py), or reward partial solutions."
+        if main & set(run.never_earned()):
+            cause = "the task is too hard, or the reward does not find the answers"
+            fix = f"Read some completions and their scores (scripts/score.py RUN --why). {fix}"
         if run.relative_rise() < -EDGE or run.reward_drop():
             kind, cause = "lost-ability", "the model has lost what it could do"
             fix = f"Lower {run.key('learning_rate')} and start again."
