@@ -269,7 +269,7 @@ def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> 
     title, content = f"# {recipe.path.name} as it ran: overrides and defaults included.\n", recipe.as_dict()
     if resolved is None:
         return title + _yaml(content)
-    refused = {*schema.RENAMED, *schema.REMOVED}
+    refused = {*schema.RENAMED, *schema.REMOVED} - {*schema.FIXED}
     defaults = {key: value for key, value in schema.defaults().items() if key not in refused}
     unchanged = {key: value for key, value in defaults.items() if content.get(key, value) == value}
     changed = {key: value for key, value in content.items() if key not in unchanged}

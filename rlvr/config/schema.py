@@ -78,9 +78,18 @@ RENAMED: dict[str, str] = {
     "vllm_max_model_len": "vllm_max_model_length",
     "wandb_log_unique_prompts": "log_unique_prompts",
 }
+# Keys of transformers that keep their defaults, each with the reason. recipe.yaml of a run has them.
+FIXED: dict[str, str] = {
+    "save_only_model": "Remove it: no run could continue from such a checkpoint. save_total_limit limits their number",
+    "ignore_data_skip": "Remove it: a run that continues would train on other prompts than one that was left alone",
+    "neftune_noise_alpha": "Remove it: its noise would also be in the model that samples the completions",
+    "remove_unused_columns": "Remove it: rewards read the columns of the data",
+    "label_smoothing_factor": "Remove it: the losses of GRPO have no labels to smooth",
+}
 # Keys that a recipe can't have, each with the reason or with what to use: options that this project doesn't support,
 # options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
 REMOVED: dict[str, str] = {
+    **FIXED,
     "reward_hedge_s": "Remove it: a request goes to one reward server at a time",
     "use_transformers_continuous_batching": "Remove it: no measurement showed a gain over plain generation",
     "transformers_continuous_batching_config": "Remove it: transformers' continuous batching is not supported",
@@ -88,11 +97,6 @@ REMOVED: dict[str, str] = {
         ("hub_token", "push_to_hub_token"),
         "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
     ),
-    "save_only_model": "Remove it: no run could continue from such a checkpoint. save_total_limit limits their number",
-    "ignore_data_skip": "Remove it: a run that continues would train on other prompts than one that was left alone",
-    "neftune_noise_alpha": "Remove it: its noise would also be in the model that samples the completions",
-    "remove_unused_columns": "Remove it: rewards read the columns of the data",
-    "label_smoothing_factor": "Remove it: the losses of GRPO have no labels to smooth",
     "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
     "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
     "reward_funcs": "Use the rewards: list",
