@@ -26,7 +26,7 @@ RANDOM = "q7X!r2Lp9Zv4Kt8W"
         ("HTTP_AUTHORIZATION", True, "a header"),
         ("OPENAI_API_KEY_2", True, "the second one"),
         ("GOOGLE_CREDENTIALS", True, "several"),
-        ("SORT_KEY", True, "a last word says what it is, whatever it sorts"),
+        ("SORT_KEY", True, "the last word decides, though it may be no secret"),
         ("TOKENIZERS_PARALLELISM", False, "not at the end"),
         ("MAX_TOKENS", False, "a number of tokens"),
         ("KEYBOARD", False, "another word"),
