@@ -31,7 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe, load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, EvaluationSpec

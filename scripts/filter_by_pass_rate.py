@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.data.io import task_section, write_rows
 from rlvr.data.pass_rates import PassRate, PassRateBounds, PassRateFile, histogram, row_key
 from rlvr.errors import InputError

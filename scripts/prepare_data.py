@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config.recipe import Recipe, load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, TaskSpec
 from rlvr.data.io import READABLE, read_rows, task_section, write_rows

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config import schema
 from rlvr.config.recipe import DEFAULTS, Recipe, load_recipe
 from rlvr.config.specs import EvaluationSpec

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config import project
 from rlvr.formatting import count
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.data.io import write_rows
 from rlvr.errors import InputError

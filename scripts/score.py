@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr import console
+from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError

@@ -6,7 +6,7 @@
 
 import sys
 
-from rlvr.reward_server.__main__ import main
+from rlvr.reward_server.__main__ import main  # not found: run `make install`, then `. .venv/bin/activate`
 
 if __name__ == "__main__":
     sys.exit(main())

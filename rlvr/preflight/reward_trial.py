@@ -2,6 +2,7 @@
 
 A reward that pays everything alike, refuses its own golds, hangs, or fails on the first text costs a run; here it costs
 seconds. Each tried row has up to four answers: its gold (`Task.gold`), an empty one, noise, and its prompt repeated.
+Where a task has no golds, the answers of some rows are tried in the forms that are usual.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
 from rlvr.red_team.attacks import NOISE
+from rlvr.red_team.target import REFERENCE_FORMS, answer_column
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
 from rlvr.scoring.results import RewardFailure, Scored
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 TRIED_ROWS = 16  # of the training split, spread evenly over it
 SHOWN_ROWS = 5
+ROWS_WITH_FORMS = 4  # whose right answers are tried in each of REFERENCE_FORMS, if the task has no golds
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
@@ -38,7 +41,7 @@ SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
 # Answers without content, and what messages call them.
 EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "prompt": "the repeated prompt"}
-WORDS = {"gold": "the task's gold", **EMPTY_ANSWERS}
+WORDS = {"gold": "the task's gold", "answer": "the row's right answer", **EMPTY_ANSWERS}
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def try_rewards(
             if any(problem.level == "error" for problem in refused):
                 failed.add(reward.label)
     numbers = list(range(0, len(task.train), max(1, len(task.train) // TRIED_ROWS)))[:TRIED_ROWS]
-    answers = list(_answers(task, numbers))
+    answers = list(_answers(task, numbers, is_played=environments is not None))
     level: Level = "error" if recipe.settings["on_reward_error"] == "raise" else "warning"
     with SlowStep("Trying the rewards") as step:
         of_single_calls = _call_singly(task, answers, scorer, environments, step, level, failed)
@@ -105,6 +108,8 @@ def try_rewards(
     problems += _metric_problems(metric, tried.index(metric), values)
     problems += _payment_problems(rewards, metric, values)
     problems += _unscored_problems([None if one.label in failed else one for one in tried], values)
+    of_scorer = dict(zip(answers, scored.values, strict=True))
+    problems += _deaf_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer)
     if not failed:
         problems += _weight_problems(rewards, values, label)
     if problems or failed:
@@ -125,12 +130,20 @@ def try_rewards(
     return [Problem(message, "reward-trial", level="note")]
 
 
-def _answers(task: Task, numbers: Sequence[int]) -> Iterator[Answer]:
+def _answers(task: Task, numbers: Sequence[int], *, is_played: bool) -> Iterator[Answer]:
+    """Each answer to try.
+
+    Args:
+        is_played: whether completions call tools, so that none is right without a call.
+    """
     for number in numbers:
         row = task.train[number]
         gold = task.gold(row) if task.gold is not None else None
         if gold is not None:
             yield Answer("gold", number, str(gold))
+        elif not is_played and number in numbers[:ROWS_WITH_FORMS] and (column := answer_column(row)):
+            for form in REFERENCE_FORMS:
+                yield Answer("answer", number, form.format(row[column]))
         yield Answer("empty", number, "")
         yield Answer("noise", number, NOISE)
         prompt = row["prompt"]
@@ -143,10 +156,14 @@ def _score(
     scorer: Scorer,
     environments: Environments | None,
     skipped: Collection[str],
+    *,
+    as_text: bool = False,
 ) -> Scored:
+    """Score answers; with `as_text`, as plain text even where completions are chat messages."""
     rows = [task.train[answer.row] for answer in answers]
     completions: list[Any] = [
-        [{"role": "assistant", "content": answer.text}] if task.is_chat else answer.text for answer in answers
+        [{"role": "assistant", "content": answer.text}] if task.is_chat and not as_text else answer.text
+        for answer in answers
     ]
     columns = {name: [row[name] for row in rows] for name in task.train.column_names if name != "prompt"}
     if environments is not None:
@@ -281,6 +298,42 @@ def _unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iter
                 "update, so nothing would be trained. Return 0 for a wrong answer, and None only for a failure of the "
                 "reward itself.",
                 "unscored-rows", f"rewards.{reward.name}", level="warning",
+            )  # fmt: skip
+
+
+def _deaf_problems(
+    rewards: Sequence[Reward], metric: Reward, task: Task, scorer: Scorer, values: Values
+) -> Iterator[Problem]:
+    """Rewards that compare with the data and pay for no answer, right ones included. `values` are of all the scorer's.
+
+    A reward that compares text with a list of messages is one. That is certain if it pays for the same answers as text.
+    """
+    others = {reward.label for reward in scorer.rewards}
+    for reward in rewards:
+        index = scorer.rewards.index(reward)
+        right = [answer for answer in values if answer.kind == "gold" and reward.columns
+                 or answer.kind == "answer" and answer_column(task.train[answer.row]) in reward.columns]  # fmt: skip
+        if not right or any((row[index] or 0) != 0 for row in values.values()):
+            continue
+        if all(row[index] is None for row in values.values()):
+            continue  # `_unscored_problems` reports it
+        as_text = _score(task, right, scorer, None, others - {reward.label}, as_text=True) if task.is_chat else None
+        rows = f"training row{'s' * (len({answer.row for answer in right}) > 1)}"
+        what = f"pays nothing for the right answers of {len({answer.row for answer in right})} tried {rows}"
+        if as_text is not None and any((row[index] or 0) > 0 for row in as_text.values):
+            yield Problem(
+                f"The reward {reward.name} {what}, and pays for the same as plain text. "
+                "Completions of chat prompts are lists of messages: compare rlvr.completion_text(completion), or "
+                'completion[-1]["content"].',
+                "pays-for-no-answer", f"rewards.{reward.name}", level="error",
+            )  # fmt: skip
+        elif right[0].kind == "answer" or reward is not metric:  # `_metric_problems` reports golds
+            forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
+            tried = f", as {forms}" if right[0].kind == "answer" else ""
+            yield Problem(
+                f"The reward {reward.name} {what}{tried}, and for nothing else. No fault if it wants another "
+                "form: a `gold` of the task has it tried (docs/check.md). scripts/score.py --why explains a score.",
+                "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
 
 

@@ -36,7 +36,10 @@ NOT_GOLD = frozenset(
     {TASK, "prompt", "question", "id", "source", "difficulty", "environment", "language", "entry_point"}
 )
 USUAL_GOLDS = ("final_answer", "answer", "ground_truth", "solution", "target", "label", "tests")
-REFERENCE_FORMS = ("#### The final answer is {}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.", "{}")
+REFERENCE_FORMS = (
+    "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>", "The answer is {}.",
+    "Answer: {}", "{}",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -266,8 +269,13 @@ def _reference(task: Task, row: Mapping[str, Any]) -> list[str]:
     gold = task.gold(row) if task.gold is not None else None
     if gold is not None:
         return [str(gold)]
-    answer = next((row[name] for name in USUAL_GOLDS if isinstance(row.get(name), str) and row[name]), None)
-    return [form.format(answer) for form in REFERENCE_FORMS] if answer is not None else []
+    column = answer_column(row)
+    return [form.format(row[column]) for form in REFERENCE_FORMS] if column is not None else []
+
+
+def answer_column(row: Mapping[str, Any]) -> str | None:
+    """The column with the row's right answer as text, by its usual names; None if there is none."""
+    return next((name for name in USUAL_GOLDS if isinstance(row.get(name), str) and row[name]), None)
 
 
 def _short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:

@@ -27,6 +27,14 @@ def start(
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+def test_a_python_without_the_packages_is_told_how_to_install_them(script: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-S", "-E", str(REPOSITORY / script)]  # without site-packages
+    command += ["--config", "recipe.yaml"] if script == "run_grpo.py" else []
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0 and "make install" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_help_imports_nothing_slow(script: str, tmp_path: Path) -> None:
     done = start(script, ("--help",), SLOW, tmp_path)
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr

@@ -91,6 +91,7 @@ def _import(names: list[str], site: str | None) -> None:
 
 def _confine(configuration: dict[str, Any], broad: Any) -> None:
     confinement.no_new_privileges()
+    confinement.disable_huge_pages()
     if configuration["landlock"]:
         confinement.restrict_paths(configuration["readable"], configuration["writable"])
     if configuration["root"]:

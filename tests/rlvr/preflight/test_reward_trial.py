@@ -239,6 +239,43 @@ def test_a_thorough_check_attacks_the_rewards(function: Any, level: str) -> None
     assert (problem.kind, problem.key, problem.level) == ("red-team", "rewards", level)
 
 
+def contains(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(gold in text) for text, gold in zip(completions, final_answer, strict=True)]  # a list, in a chat
+
+
+def contains_in_chat(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return contains([completion[-1]["content"] for completion in completions], final_answer)
+
+
+def in_json(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [
+        float(str(text).endswith(f'"answer": {gold}}}')) for text, gold in zip(completions, final_answer, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("gold", [False, True])
+@pytest.mark.parametrize(
+    ("function", "level", "why"),
+    [
+        (contains, "error", "a list of messages holds no text"),
+        (in_json, "warning", "no usual form"),
+        (contains_in_chat, "", "right"),
+    ],
+)
+def test_a_reward_that_pays_for_no_right_answer_is_named(function: Any, level: str, why: str, gold: bool) -> None:
+    task = sums(gold)
+    chat = [[{"role": "user", "content": "Which number?"}]] * len(task.train)
+    rows = Dataset.from_dict({"prompt": chat, "final_answer": task.train["final_answer"]})
+    metric, tested = reward(contains_in_chat), Reward("tested", function, columns=("final_answer",))
+    rewards = [metric, tested]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, replace(task, train=rows), rewards, metric, scorer)
+    found = [(one.key, one.level) for one in problems if one.kind == "pays-for-no-answer"]
+    assert found == ([("rewards.tested", level)] if level else []), why
+    if level == "error":
+        assert "completion_text" in problems[0].message
+
+
 def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:
     problems = tried(reward(right), gold=False)
     assert kinds(problems) == FIT and "no golds" in problems[0].message

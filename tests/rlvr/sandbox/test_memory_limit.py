@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from rlvr.sandbox import compiler
+from rlvr.sandbox.capabilities import detect_capabilities
+from rlvr.sandbox.zygote_client import Zygote, ZygoteSpec
 from rlvr.verifiers.code import Limits, Submission, judge, judge_many
 from tests.support.attacks.case import block
 from tests.support.judged_programs import ONE, verdicts
@@ -180,6 +183,23 @@ def test_the_limit_holds_beside_busy_processes_while_a_thread_of_the_judge_holds
             process.wait()
     assert [judgement.verdicts for judgement in judgements] == [["MLE"]] * len(programs)
     assert max(judgement.memory_mb[0] for judgement in judgements) <= ALLOWED_MB
+
+
+def test_a_program_has_no_huge_pages_and_its_watchdog_real_time_priority_where_allowed() -> None:
+    zygote = Zygote(ZygoteSpec("python"), detect_capabilities().confinement)
+    try:
+        status = Path(f"/proc/{zygote.process}/status").read_text()
+        policy = os.sched_getscheduler(zygote._watchdog)
+    finally:
+        zygote.close()
+    assert "THP_enabled:\t1" not in status
+    try:
+        os.sched_setscheduler(thread := threading.get_native_id(), os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+        allowed = os.SCHED_FIFO
+    except OSError:
+        allowed = os.SCHED_OTHER
+    assert policy == allowed
 
 
 HIDDEN_PYTHON = """
