@@ -359,5 +359,10 @@ def _why_missing(folder: Path, path: Path) -> str:
             f"(scripts/evaluate.py --config {folder}/recipe.yaml --adapter {folder}/adapter --compare base "
             f"--output {folder})."
         )
+    if status == "failed":
+        return (
+            f"{folder} has no {path.name}: the run failed, and {folder}/failure.txt says why. After the fix, the same "
+            "command continues from the last checkpoint, or starts anew without one."
+        )
     state = f"the run has not finished (its status is {status}). The same command continues it."
     return f"{folder} has no {path.name}: {state}"

@@ -34,7 +34,7 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
     elif position is not None and position < 0.2:
         kind, cause = "too-hard", "the task is too hard"
         fix = "Take easier rows (scripts/filter_by_pass_rate.py), or reward partial solutions."
-        if main & set(run.never_earned()):
+        if main & set(run.never_earned()) or run.recent("reward") == 0:
             cause = "the task is too hard, or the reward does not find the answers"
             fix = f"Read some completions and their scores (scripts/score.py RUN --why). {fix}"
         if run.relative_rise() < -EDGE or run.reward_drop():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TRIED_ROWS = 16  # of the training split, spread evenly over it
 SHOWN_ROWS = 5
+MAX_SHOWN = 80  # characters of a column and its value in a message
 ROWS_WITH_FORMS = 4  # whose right answers are tried in each of REFERENCE_FORMS, if the task has no golds
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
@@ -330,9 +331,13 @@ def _deaf_problems(
         elif right[0].kind == "answer" or reward is not metric:  # `_metric_problems` reports golds
             forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
             tried = f", as {forms}" if right[0].kind == "answer" else ""
+            column = answer_column(task.train[right[0].row])
+            column = column if column in reward.columns else reward.columns[0]
+            got = f"{column}={task.train[right[0].row][column]!r}"[:MAX_SHOWN]
             yield Problem(
-                f"The reward {reward.name} {what}{tried}, and for nothing else. No fault if it wants another "
-                "form: a `gold` of the task has it tried (docs/check.md). scripts/score.py --why explains a score.",
+                f"The reward {reward.name} {what}{tried}, and for nothing else. In training row "
+                f"{right[0].row} it gets {got}: a number and its text differ. No fault if it wants another form of the "
+                "answer: a `gold` of the task has it tried (docs/check.md).",
                 "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
 
