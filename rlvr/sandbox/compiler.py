@@ -26,6 +26,7 @@ _IDLE_S = 10.0
 _MAX_OUTPUT_CHARACTERS = 2000
 # What g++ and its linker print if a process of theirs is killed.
 _PART_KILLED = (b"Killed signal terminated program", b"terminated with signal 9")
+_working: set[str] = set()  # names of languages whose compilers are known to work
 _NO_SPACE = os.strerror(errno.ENOSPC).encode()
 _SYSTEM_PATHS = (
     "/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
@@ -88,6 +89,7 @@ class Compiler:
 
         Raises:
             ZygoteError: the compiler could not work, through no fault of the program.
+            InputError: the compiler works for no program.
         """
         if self.root != Path("/") and language.compiler not in ROOT_COMPILERS:
             raise SandboxUnavailable(
@@ -96,18 +98,39 @@ class Compiler:
                 kind="compiler-not-confined",
             )
         try:
-            if signature is None:
-                return self._run(language, source, limits)
-            driver = self._driver(language, signature, limits)
-            if isinstance(driver, Compiled):
-                return driver
-            (self.folder / "driver.o").write_bytes(driver)
-            source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
-            return self._run(language, source, limits, self._inside(self.folder / "driver.o"))
+            compiled = self._compile(language, source, limits, signature)
+            if compiled.program is None:
+                self._require_working(language)
+            return compiled
         except OSError as error:
             raise ZygoteError(f"the compiler's working folder can't be used ({error})", kind="work-folder") from error
         finally:
             self._clear()
+
+    def _compile(self, language: Language, source: bytes, limits: Limits, signature: str | None) -> Compiled:
+        if signature is None:
+            return self._run(language, source, limits)
+        driver = self._driver(language, signature, limits)
+        if isinstance(driver, Compiled):
+            return driver
+        (self.folder / "driver.o").write_bytes(driver)
+        source = b'#include <bits/stdc++.h>\n#define main submitted_main\n#line 1 "program.cpp"\n' + source
+        return self._run(language, source, limits, self._inside(self.folder / "driver.o"))
+
+    def _require_working(self, language: Language) -> None:
+        """Raise InputError if the compiler fails for any program. Once per process and language."""
+        if language.name in _working:
+            return
+        compiled = self._run(language, language.smallest.encode(), Limits())
+        if compiled.program is None:
+            raise InputError(
+                f"{compiler_path(language)} compiles no program in {language.name} inside the sandbox, not even the "
+                f"smallest, so none was judged. Every user must be able to read it and its files. {language.package}\n"
+                f"{compiled.output}",
+                kind="compiler-incomplete",
+            )
+        os.close(compiled.program)
+        _working.add(language.name)
 
     def _driver(self, language: Language, signature: str, limits: Limits) -> bytes | Compiled:
         """Return the object file that calls the function, made once per signature; or why it does not compile."""
@@ -154,7 +177,7 @@ class Compiler:
             disk_full = _NO_SPACE in result.stderr and _NO_SPACE not in source
             if disk_full or shutil.disk_usage(self.folder).free < MAX_PROGRAM_BYTES:
                 raise ZygoteError(f"no space left in {self.folder.parent}", kind="work-folder")
-            return Compiled(None, output or f"The compiler ended with status {result.status}.", result.cpu_s)
+            return Compiled(None, output or f"The compiler ended with exit status {result.status >> 8}.", result.cpu_s)
         return Compiled(executable_copy(self.folder / "program"), output, result.cpu_s)
 
     def _inside(self, path: Path) -> str:
@@ -204,8 +227,8 @@ def _prefixes() -> list[str]:
     """Return the installation folders of compilers outside of the system's paths."""
     folders = []
     for language in LANGUAGES.values():
-        path = shutil.which(language.compiler) if language.compiler else None
-        real = Path(path).resolve() if path else None
+        installed = language.compiler and shutil.which(language.compiler)
+        real = Path(compiler_path(language)).resolve() if installed else None
         if real and not str(real).startswith(("/usr/bin/", "/usr/local/bin/", "/bin/")) and real.parent.name == "bin":
             folders.append(str(real.parent.parent))
     return folders

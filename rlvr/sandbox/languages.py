@@ -6,7 +6,10 @@ A row's compiler must make one static executable, since programs can't open file
 from __future__ import annotations
 
 import difflib
+import functools
+import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 
 from rlvr.errors import InputError
@@ -23,6 +26,7 @@ class Language:
     arguments: tuple[str, ...] = ()  # {source} and {program} are files, {headers} the precompiled header's folder
     package: str = ""  # how to install the compiler
     header: str = ""  # a header to precompile
+    smallest: str = "int main() { return 0; }"  # a program that compiles, unless the compiler does not work
 
     @property
     def compiled(self) -> bool:
@@ -63,6 +67,7 @@ LANGUAGES = {
             arguments=("--edition=2021", "-O", "-A", "warnings", "-C", "target-feature=+crt-static", "-o", "{program}",
                        "{source}"),
             package="Install rustc (Debian: apt-get install rustc).",
+            smallest="fn main() {}",
         ),
     )
 }  # fmt: skip
@@ -100,4 +105,13 @@ def compiler_path(language: Language) -> str:
             f"Programs in {language.name} need {language.compiler}, which is not in PATH. {language.package}",
             kind="compiler-missing",
         )
-    return path
+    return _behind_rustup(path) if os.path.basename(os.path.realpath(path)) == "rustup" else path
+
+
+@functools.cache
+def _behind_rustup(path: str) -> str:
+    """Return the compiler that rustup's would start: rustup needs the user's home, which the sandbox lacks."""
+    command = [path, "--print", "sysroot"]
+    sysroot = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    compiler = os.path.join(sysroot, "bin", os.path.basename(path))
+    return compiler if sysroot and os.path.isfile(compiler) else path

@@ -77,7 +77,7 @@ _LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data; the low halves of its arguments (little endian)
 
 _CLONE_THREAD = 0x00010000
-_AF_UNIX, _SOCK_STREAM = 1, 1
+_AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _AT_EMPTY_PATH = 0x1000
 # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, pipe sizes, F_GET_SEALS. Not F_SETOWN and
 # F_SETSIG, which make the kernel send signals to other processes, nor locks that outlive their process.
@@ -183,8 +183,10 @@ class _Filter:
         self.when("ioctl", (1, _ANY_BIT, _IOCTL), otherwise=errno.ENOTTY)
         self.when("prctl", (0, _ANY_BIT, (*_PRCTL, _PR_SET_SECCOMP, _PR_SET_PDEATHSIG)))
         self.when("prlimit64", (0, _ANY_BIT, [0]))
-        # A pair of stream sockets stays connected; a datagram socket could send to any address.
-        self.when("socketpair", (0, _ANY_BIT, [_AF_UNIX]), (1, 0xF, [_SOCK_STREAM]))
+        # These pairs of sockets stay connected; a datagram socket could send to any address. rustc starts its linker
+        # with a pair of packet sockets.
+        kinds = [_SOCK_STREAM] if paths else [_SOCK_STREAM, _SOCK_SEQPACKET]
+        self.when("socketpair", (0, _ANY_BIT, [_AF_UNIX]), (1, 0xF, kinds))
         self.when("sendto", (4, _ANY_BIT, [0]), otherwise=errno.EISCONN)  # no address
         if paths:
             self.when("newfstatat", (3, _AT_EMPTY_PATH, [_AT_EMPTY_PATH]), otherwise=errno.ENOENT)  # fstat, not stat

@@ -75,11 +75,14 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
             faults.append(None)
         except InputError as error:
             faults.append(str(error))
-    for language in sorted(languages, key=lambda language: language.name):
-        if language.compiled:
-            compiler_path(language)
-    if languages:  # a submission without tests starts the sandbox: can anything be judged here?
-        judge_many([Submission("", "python", [], allow_weak_sandbox=options.allow_weak_sandbox)])
+    compiled = sorted((language for language in languages if language.compiled), key=lambda language: language.name)
+    for language in compiled:
+        compiler_path(language)
+    if languages:  # can anything be judged here, and does each compiler work in the sandbox?
+        weak = options.allow_weak_sandbox
+        test = [{"input": "", "output": ""}]
+        smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
+        judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
     return faults
 
 

@@ -19,7 +19,9 @@ import pytest
 
 from rlvr import sandbox
 from rlvr.errors import InputError
+from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
+from rlvr.verifiers.code.problems import JudgeOptions, row_faults
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 
 
@@ -300,3 +302,58 @@ def test_a_missing_compiler_is_reported_with_the_package_to_install(
     with pytest.raises(InputError, match=r"Install g\+\+") as error:
         judge(ADD_CPP, language="cpp", tests=SUMS)
     assert error.value.kind == "compiler-missing"
+
+
+@pytest.fixture
+def broken_rustc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler that is in PATH and compiles nothing, as one whose files only its owner can read."""
+    compiler = tmp_path / "rustc"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("rlvr.sandbox.compiler._working", set())
+    return compiler
+
+
+def test_a_compiler_that_compiles_nothing_is_no_fault_of_the_program(broken_rustc: Path) -> None:
+    with pytest.raises(InputError, match="no program in rust") as error:
+        judge("fn main() {}", language="rust", tests=ONE)
+    assert error.value.kind == "compiler-incomplete" and str(broken_rustc) in str(error.value)
+
+
+@pytest.mark.usefixtures("broken_rustc")
+def test_a_compiler_that_compiles_nothing_is_found_before_training() -> None:
+    with pytest.raises(InputError, match="no program in rust"):
+        row_faults(JudgeOptions(tests=[[{"input": "", "output": "1"}]], language="rust"))
+
+
+RUST = """
+use std::io::Read;
+fn main() {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).unwrap();
+    let numbers: Vec<i64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    println!("{}", numbers.iter().sum::<i64>());
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        (RUST, "AC"),
+        ('fn main() { println!("{}", vec![1u8; 600 << 20][5]); }', "MLE"),
+        ('fn main() { let none: Vec<i32> = vec![]; println!("{}", none[5]); }', "RE"),
+        ("fn main() { unknown }", "CE"),
+    ],
+)
+def test_programs_in_rust(program: str, verdict: str) -> None:
+    try:
+        compiler = compiler_path(find_language("rust"))
+    except InputError as error:
+        pytest.skip(str(error))
+    if os.geteuid() == 0 and Path(compiler).is_relative_to(Path.home()):
+        pytest.skip(f"{compiler} is in a home that other users, as which programs are compiled, can't read")
+    judgement = judge(program, language="rust", tests=SUMS[:1], limits=Limits(memory_mb=256))
+    assert judgement.verdicts == [verdict], (judgement.reasons, judgement.compile_output)
