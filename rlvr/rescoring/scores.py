@@ -155,7 +155,7 @@ def _score_batch(
     cause = error.__cause__ or error.__context__
     if isinstance(cause, InputError):
         # A message that names a row counts in the batch, which has this one alone.
-        message = re.sub(r",? row 0\b( of the batch)?", "", str(cause))
+        message = re.sub(r"[,:]? row 0\b( of the batch)?", "", str(cause))
         raise InputError(message, kind=cause.kind, key=cause.key, row=batch[0]) from error
     text = str(error).replace("row 0 of the batch", "this row")
     raised[batch[0]] = f"{type(cause).__name__}: {cause}" if cause else text

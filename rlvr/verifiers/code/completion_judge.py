@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.errors import InputError, error_context
+from rlvr.formatting import count
 from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.cases import digest
 from rlvr.verifiers.code.code_extraction import answer_prefill, extract_program, with_prefix
@@ -160,7 +161,8 @@ def explain_row(
         lines.append("The row has no tests.")
     if row.judgement is not None:
         verdicts = Counter(row.verdicts)
-        lines.append(f"{row.tests} tests, {row.time_s:g} s each: " + ", ".join(f"{verdicts[v]} {v}" for v in verdicts))
+        listed = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        lines.append(f"{count(row.tests, 'test')}, {row.time_s:g} s each: {listed}")
         lines += [line for line in row.judgement.feedback.splitlines()[1:] if line]
         if CE in verdicts:
             lines += row.judgement.compile_output.splitlines()[:5]
