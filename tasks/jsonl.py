@@ -53,6 +53,7 @@ RESERVED = frozenset(
      "image", "images", "environments")
 )  # fmt: skip
 _BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
+SHOWN_COLUMNS = 8  # in a note
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
@@ -125,10 +126,12 @@ def jsonl(
         split: [converter.convert(row, split, index) for index, row in enumerate(rows)] for split, rows in raw.items()
     }
     notes += _drop_unanswered(splits)
-    if columns is None and (
-        ignored := sorted(RESERVED & {name for rows in raw.values() for row in rows for name in row})
-    ):
+    names = {name for rows in raw.values() for row in rows for name in row}
+    if columns is None and (ignored := sorted(RESERVED & names)):
         notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
+    if columns is not None and (ignored := sorted(names - {"prompt", *columns.values()})):
+        more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
+        notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
 
     if max_prompt_characters is not None:
         notes += drop_long_prompts(splits, max_prompt_characters)

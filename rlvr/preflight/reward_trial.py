@@ -110,7 +110,7 @@ def try_rewards(
     problems += _payment_problems(rewards, metric, values)
     problems += _unscored_problems([None if one.label in failed else one for one in tried], values)
     of_scorer = dict(zip(answers, scored.values, strict=True))
-    problems += _deaf_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer)
+    problems += _unpaid_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer)
     if not failed:
         problems += _weight_problems(rewards, values, label)
     if problems or failed:
@@ -302,7 +302,7 @@ def _unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iter
             )  # fmt: skip
 
 
-def _deaf_problems(
+def _unpaid_problems(
     rewards: Sequence[Reward], metric: Reward, task: Task, scorer: Scorer, values: Values
 ) -> Iterator[Problem]:
     """Rewards that compare with the data and pay for no answer, right ones included. `values` are of all the scorer's.
@@ -319,8 +319,8 @@ def _deaf_problems(
         if all(row[index] is None for row in values.values()):
             continue  # `_unscored_problems` reports it
         as_text = _score(task, right, scorer, None, others - {reward.label}, as_text=True) if task.is_chat else None
-        rows = f"training row{'s' * (len({answer.row for answer in right}) > 1)}"
-        what = f"pays nothing for the right answers of {len({answer.row for answer in right})} tried {rows}"
+        rows = count(len({answer.row for answer in right}), "tried training row")
+        what = f"pays nothing for the right answers of {rows}"
         if as_text is not None and any((row[index] or 0) > 0 for row in as_text.values):
             yield Problem(
                 f"The reward {reward.name} {what}, and pays for the same as plain text. "

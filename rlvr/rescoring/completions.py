@@ -23,7 +23,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import count
 from rlvr.rescoring.conversations import as_json, as_text, without_nulls
-from rlvr.scoring.registry import FROM_TRAINER
+from rlvr.scoring.registry import FROM_TRAINER, optional_columns
 from rlvr.scoring.reward import Reward
 
 
@@ -144,8 +144,7 @@ def _read_folder(folder: Path, limit: int | None) -> tuple[list[Row], tuple[str,
 def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[[], Task], task: str) -> str | None:
     """Add, in place, missing columns that rewards ask for, from the task's row with the same prompt.
 
-    An option of a list that is None by default (`keywords: list[str] | None = None`) may be a column too: it is added
-    if the task has it.
+    Optional columns, such as `language` of programs, are added if the task has them.
 
     Args:
         load: loads the task; called only if a column is missing.
@@ -169,7 +168,7 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
     if any(reward.applies_to is not None for reward in rewards):
         needed.append(TASK)
-    optional = sorted({name for reward in rewards for name in _optional_columns(reward)} - set(needed))
+    optional = sorted({name for reward in rewards for name in optional_columns(reward)} - set(needed))
     lacking = {}
     for number, row in enumerate(rows):
         names = [name for name in needed if row.get(name) is None] + [name for name in optional if name not in row]
@@ -225,15 +224,6 @@ def _only_in_training(function: Callable[..., Any]) -> set[str]:
     parameters = inspect.signature(function).parameters.values()
     required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
     return required & (FROM_TRAINER - {"prompts", "completions", "log_extra", "log_metric"})
-
-
-def _optional_columns(reward: Reward) -> set[str]:
-    parameters = inspect.signature(reward.function).parameters
-    return {
-        name
-        for name, parameter in parameters.items()
-        if parameter.default is None and str(parameter.annotation).startswith(("list", "Sequence"))
-    } - FROM_TRAINER.union(reward.options)
 
 
 def _by_prompt(task: Task, needed: Sequence[str]) -> dict[str, Row | None]:

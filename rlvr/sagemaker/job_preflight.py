@@ -76,6 +76,10 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     target = TargetMachine(process_count, launcher=request.launcher_of(settings))
     components = load_components(recipe, target, process_count, attempt, with_model=is_loadable)
     task, config, tokenizer = components.task, components.config, components.tokenizer
+    if components.rewards:
+        notes.append(
+            "not checked: what the rewards pay. run_grpo.py --check tries them here, and the job before training."
+        )
     findings = check_components(components)
     problems += findings.errors
     lines: list[str] = []

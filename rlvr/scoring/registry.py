@@ -336,6 +336,16 @@ def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(sorted(_named(function, required=True)))
 
 
+def optional_columns(reward: Reward) -> set[str]:
+    """The columns that a reward reads if the data has them: options that may be lists (`language: list[Any] | str`).
+
+    Options that the recipe sets are left out.
+    """
+    options = _named(reward.function, required=False)
+    lists = {name for name, option in options.items() if str(option.annotation).startswith(("list", "Sequence"))}
+    return lists - reward.options.keys()
+
+
 def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:
     """The parameters that are passed by name, but not by the trainer itself: columns are required, options are not."""
     return {

@@ -37,6 +37,7 @@ from rlvr.scoring.batch import Batch, EncodingError, RewardCall
 from rlvr.scoring.call import visible_names
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import FailureReporter, report
+from rlvr.scoring.registry import optional_columns
 from rlvr.scoring.results import CallResult, RewardFailure, Scored, spread
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
@@ -82,6 +83,7 @@ class Scorer:
         self.batch_timeout_s = batch_timeout_s
         self.seed = seed
         self.rank = rank
+        self._columns = [sorted({*reward.columns, *optional_columns(reward)}) for reward in self.rewards]
         self._visible = [visible_names(reward.function) for reward in self.rewards]
         self._backends = make_backends(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
         for _, backend in self._backends:
@@ -219,7 +221,9 @@ class Scorer:
         reserved = TABLE_COLUMNS.union(reward.label for reward in self.rewards)
         logged: set[str] = set()
         for index, reward in enumerate(self.rewards):
-            for column in sorted(set(reward.columns) - reserved - logged):
+            for column in self._columns[index]:
+                if column in reserved or column in logged:
+                    continue
                 values = columns.get(column)
                 if log_extra is None or not isinstance(values, list) or len(values) != rows:
                     continue

@@ -357,3 +357,13 @@ def test_the_raw_column_stays_where_it_is_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "apps.jsonl", [row])
     task = jsonl(path=path, test_fraction=0, columns={"tests": "input_output"})
     assert task.train[0]["tests"] == row["input_output"]
+
+
+def test_columns_that_are_not_named_are_left_out_and_listed(tmp_path: Path) -> None:
+    """Without `language`, C++ rows would be judged as Python."""
+    rows = [{"prompt": f"p{index}", "checks": "[]", "language": "cpp"} for index in range(3)]
+    path = write(tmp_path / "a.jsonl", rows)
+    notes = jsonl(path=path, test_fraction=0, columns={"tests": "checks"}).notes
+    assert any("Left out the columns language" in note for note in notes)
+    kept = jsonl(path=path, test_fraction=0, columns={"tests": "checks", "language": "language"})
+    assert kept.train["language"] == ["cpp"] * 3 and not any("Left out" in note for note in kept.notes)

@@ -178,6 +178,19 @@ def test_an_optional_list_is_looked_up_if_the_task_has_it() -> None:
     assert score(rows, [reward]).values == [[1.0], [0.0]]
 
 
+def test_the_language_of_programs_is_looked_up() -> None:
+    def is_cpp(completions: list[Any], *, language: list[Any] | str = "python", **kwargs: Any) -> list[float | None]:
+        return [float(language == ["cpp"])] * len(completions)
+
+    task = task_of([{"prompt": "p", "language": "cpp"}])
+    rows = [{"prompt": "p", "completion": "x"}]
+    fill_columns(rows, [Reward("is_cpp", is_cpp)], task, "t")
+    assert score(rows, [Reward("is_cpp", is_cpp)]).values == [[1.0]]
+    rows = [{"prompt": "p", "completion": "x"}]
+    fill_columns(rows, [Reward("is_cpp", is_cpp, options={"language": "c"})], task, "t")
+    assert "language" not in rows[0], "the recipe sets it"
+
+
 def test_a_reward_that_needs_arguments_of_training_is_refused() -> None:
     def by_tokens(completions: list[Any], completion_ids: list[Any], **kwargs: Any) -> list[float | None]:
         return [0.0 for _ in completions]
