@@ -273,7 +273,8 @@ def find_run(folder: Path, overrides: Sequence[str] = ()) -> tuple[Recipe, Path]
     weights = folder / ("adapter" if recipe.settings.get("use_peft") else "model")
     status = (directory.read_status(folder) or {}).get("status", "done")
     if status not in ("trained", "done"):
-        fault, fix = f"its status is {status}", "The command that started it continues it"
+        fault = f"its status is {status}"
+        fix = "Its failure.txt says why" if status == "failed" else "The command that started it continues it"
     elif not weights.is_dir():
         fault, fix = f"it has no folder {weights.name}", "Copy that folder, too"
     else:
