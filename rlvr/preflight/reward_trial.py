@@ -2,7 +2,8 @@
 
 A reward that pays everything alike, refuses its own golds, hangs, or fails on the first text costs a run; here it costs
 seconds. Each tried row has up to four answers: its gold (`Task.gold`), an empty one, noise, and its prompt repeated.
-Where a task has no golds, the answers of some rows are tried in the forms that are usual.
+Where a task has no golds, the answers of some rows are tried in the forms that are usual. Fast rewards score one more
+answer for every row: a single bad value in the data would otherwise end the run at the step that draws it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rlvr.red_team.attacks import NOISE
 from rlvr.red_team.target import REFERENCE_FORMS, answer_column
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
+from rlvr.scoring.registry import companion_function
 from rlvr.scoring.results import RewardFailure, Scored
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
@@ -34,6 +36,8 @@ TRIED_ROWS = 16  # of the training split, spread evenly over it
 SHOWN_ROWS = 5
 MAX_SHOWN = 80  # characters of a column and its value in a message
 ROWS_WITH_FORMS = 4  # whose right answers are tried in each of REFERENCE_FORMS, if the task has no golds
+FAST_S = 1e-3  # for an answer; a reward that takes no longer is tried on every row
+MAX_EVERY_ROWS, CHUNK_ROWS = 10_000, 512
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
@@ -42,7 +46,7 @@ SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
 # Answers without content, and what messages call them.
 EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "prompt": "the repeated prompt"}
-WORDS = {"gold": "the task's gold", "answer": "the row's right answer", **EMPTY_ANSWERS}
+WORDS = {"gold": "the task's gold", "answer": "the row's right answer", "number": "a number", **EMPTY_ANSWERS}
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,11 @@ def try_rewards(
               for failure in scored.failures}  # fmt: skip
     problems += [_failure_problem(failures, answers, scorer, level) for failures in of_all.values()]
     failed |= set(of_all)
+    if environments is None:
+        fast = [one for one in tried if scored.seconds[one.label] <= FAST_S * len(answers) and one.label not in failed]
+        of_every_row = list(_every_row_problems(fast, task, scorer, level))
+        problems += of_every_row
+        failed |= {one.label for one in fast if f"rewards.{one.name}" in {problem.key for problem in of_every_row}}
     indices = [scorer.rewards.index(reward) for reward in tried]
     # None where a reward failed.
     values = {answer: [row[index] for index in indices] for answer, row in zip(answers, scored.values, strict=True)}
@@ -210,6 +219,27 @@ def _call_singly(
             "reward-timeout", f"rewards.{reward.name}", row=late_answers[0].row, level=level,
         )  # fmt: skip
     return problems
+
+
+def _every_row_problems(rewards: Sequence[Reward], task: Task, scorer: Scorer, level: Level) -> Iterator[Problem]:
+    """Rewards that fail for some training row: each scores one answer with a number for it.
+
+    Rewards with a `validate_rows` look at the rows themselves.
+    """
+    asked = [reward for reward in rewards if reward.columns and not is_remote(reward.where)
+             and companion_function(reward.function, "validate_rows") is None]  # fmt: skip
+    numbers = range(0, len(task.train), max(1, -(-len(task.train) // MAX_EVERY_ROWS)))
+    with SlowStep("Trying the rewards on every training row"):
+        for start in range(0, len(numbers) if asked else 0, CHUNK_ROWS):
+            answers = [Answer("number", number, "The answer is 42.") for number in numbers[start : start + CHUNK_ROWS]]
+            skipped = {one.label for one in scorer.rewards} - {one.label for one in asked}
+            failures = _score(task, answers, scorer, None, skipped).failures
+            for reward in [one for one in asked if any(failure.reward == one.label for failure in failures)]:
+                asked.remove(reward)
+                of_reward = [failure for failure in failures if failure.reward == reward.label]
+                yield _failure_problem(of_reward, answers, scorer, level)
+            if not asked:
+                return
 
 
 def _reward(label: str, scorer: Scorer) -> Reward:

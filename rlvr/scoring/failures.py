@@ -6,7 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.formatting import count
@@ -19,7 +19,8 @@ MAX_QUOTED = 3  # failures that a report quotes
 
 # What to do about a failure, by its kind. The messages of the others say it.
 FIXES: Mapping[FailureKind, str] = {
-    "raised": "A reward gets any text that a model may write: return 0.0 for text that it can't read.",
+    "raised": "A reward gets any text that a model may write: return 0.0 for a completion that it can't read. If a "
+    "value of the data is the cause, correct the row.",
     "wrong length": "Return a list with one number for each completion.",
     "crashed": "Look at its native code (C extensions), and at the memory that it takes.",
 }
@@ -73,12 +74,14 @@ class FailureReporter:
     Attributes:
         completions: those that the reward is called with.
         rows: their rows of the batch, for messages.
+        columns: those that the reward asks for, one value per completion, for messages.
     """
 
     reward: Reward
     rank: int
     completions: Sequence[Any]
     rows: Sequence[int]
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def of_batch(self, result: CallResult) -> Outcome:
         """From a call with the whole batch that succeeded."""
@@ -138,7 +141,9 @@ class FailureReporter:
     def _where(self, row: int | None) -> str:
         if row is None:
             return f"for a batch of {count(len(self.completions), 'row')}{self._on_rank}"
-        return f"at row {self.rows[row]} of the batch{self._on_rank} (completion: {excerpt(self.completions[row])})"
+        given = "".join(f", {name}={values[row]!r:.60}" for name, values in self.columns.items())
+        completion = excerpt(self.completions[row])
+        return f"at row {self.rows[row]} of the batch{self._on_rank} (completion: {completion}{given})"
 
     @property
     def _on_rank(self) -> str:

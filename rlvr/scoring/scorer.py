@@ -383,7 +383,9 @@ class _BatchScoring:
     def _reporter(self, index: int) -> FailureReporter:
         rows = self._rows(index)
         completions = self.batch.slice("completions", rows)
-        return FailureReporter(self.scorer.rewards[index], self.scorer.rank, completions, rows)
+        reward = self.scorer.rewards[index]
+        columns = {name: self.batch.slice(name, rows) for name in reward.columns if name in self.batch.columns}
+        return FailureReporter(reward, self.scorer.rank, completions, rows, columns)
 
     def _finish(self, index: int, started: float, result: CallResult, failures: list[RewardFailure]) -> None:
         if len(result.values) < self.batch.rows:  # the reward does not apply to the other rows

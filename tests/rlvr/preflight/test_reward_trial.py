@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -274,6 +275,26 @@ def test_a_reward_that_pays_for_no_right_answer_is_named(function: Any, level: s
     assert found == ([("rewards.tested", level)] if level else []), why
     words = {"error": "completion_text", "warning": "final_answer='0'"}
     assert not level or words[level] in next(one for one in problems if one.kind == "pays-for-no-answer").message
+
+
+def compares_numbers(completions: list[Any], final_answer: list[str | None], **kwargs: Any) -> list[float]:
+    found = [re.findall(r"\d+", text) for text in completions]
+    return [
+        float(bool(numbers) and int(numbers[-1]) == int(gold))  # type: ignore[arg-type]
+        for numbers, gold in zip(found, final_answer, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("bad", [None, "15 apples"])
+def test_a_single_bad_value_of_the_data_is_found(bad: str | None) -> None:
+    golds: list[Any] = ["42"] * 1500
+    golds[1001] = bad
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 1500, "final_answer": golds})
+    task = Task(rows, rows.select([]), rows.select([]))
+    with Scorer([Reward("compares_numbers", compares_numbers, columns=("final_answer",))]) as scorer:
+        problems = try_rewards(RECIPE, task, scorer.rewards, scorer.rewards[0], scorer)
+    [problem] = [one for one in problems if one.kind == "reward-failed"]
+    assert (problem.level, problem.row) == ("error", 1001) and f"final_answer={bad!r}" in problem.message
 
 
 def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:
