@@ -46,7 +46,12 @@ SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
 # Answers without content, and what messages call them.
 EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "prompt": "the repeated prompt"}
-WORDS = {"gold": "the task's gold", "answer": "the row's right answer", "number": "a number", **EMPTY_ANSWERS}
+WORDS = {
+    "gold": "the task's gold",
+    "answer": "the row's right answer",
+    "number": "an answer with a number",
+    **EMPTY_ANSWERS,
+}
 
 
 @dataclass(frozen=True)
