@@ -7,12 +7,16 @@ marker that every process has written its part.
 
 from __future__ import annotations
 
+import copy
+import random
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError
@@ -27,6 +31,23 @@ from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 _WRITE_ERRORS = (OSError, RuntimeError, SafetensorError)
 MAX_WAIT_S = 3600.0  # for disk space at the end of training
 WAIT_STEP_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """What a checkpoint of a finished step holds, and sampling for the next step changes.
+
+    Attributes:
+        step: optimizer steps made.
+        between_steps: as `state_between_steps` returns it.
+        tokens: `TrainerState.num_input_tokens_seen`.
+        random_states: of Python, numpy, PyTorch on the CPU, and on this process's GPU.
+    """
+
+    step: int
+    between_steps: dict[str, Any]
+    tokens: int
+    random_states: tuple[Any, Any, torch.Tensor, torch.Tensor | None]
 
 
 class CheckpointTrainer(ExtensibleGRPOTrainer):
@@ -46,9 +67,55 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         self.keep_checkpoints = keep_checkpoints
         self.card = card
         self.last_save_s = 0.0  # seconds that the last checkpoint took
+        self._finished: _Finished | None = None
         super().__init__(*args, **kwargs)
 
-    def write_checkpoint(self, model: Any, trial: Any) -> None:
+    def remember_finished_step(self) -> None:
+        """Keep what `save_finished_step` needs; call it when an epoch or a step begins.
+
+        At the first step of an epoch the loader has drawn its order already, and a resumed run draws it again: the
+        state from when the epoch began stays.
+        """
+        step = self.state.global_step
+        if self._finished is not None and self._finished.step == step:
+            return
+        self._finished = _Finished(
+            step,
+            copy.deepcopy(self.state_between_steps()),
+            self.state.num_input_tokens_seen,
+            (
+                random.getstate(),
+                np.random.get_state(),
+                torch.get_rng_state(),
+                torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+            ),
+        )
+
+    def save_finished_step(self) -> None:
+        """Save a checkpoint of the last finished step, unless there is one, after a failure that ends the run.
+
+        Collective. A run that continues from it equals one that did not fail. It may have failed while it sampled for
+        the next step, or while it validated this one.
+        """
+        finished, step = self._finished, self.state.global_step
+        newest = checkpoints.newest_complete(Path(self.args.output_dir))
+        if not step or self.any_process(newest is not None and newest.name == f"{checkpoints.PREFIX}{step}"):
+            return
+        console.info(f"\n  Saving a checkpoint of step {step} …")
+        between_steps = None
+        if finished is not None and finished.step == step:
+            between_steps = finished.between_steps
+            self.state.num_input_tokens_seen = finished.tokens
+            python, numpy, cpu, gpu = finished.random_states
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_rng_state(cpu)
+            if gpu is not None:
+                torch.cuda.set_rng_state(gpu)
+        self.write_checkpoint(self.model, None, between_steps)
+
+    def write_checkpoint(self, model: Any, trial: Any, between_steps: dict[str, Any] | None = None) -> None:
+        """Write a checkpoint, with `state_between_steps()` or an earlier result of it."""
         started = time.monotonic()
         step = self.state.global_step
         folder = Path(self.args.output_dir) / f"{checkpoints.PREFIX}{step}"
@@ -66,7 +133,8 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             super().write_checkpoint(model, trial)
             folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
             self.write_card(folder)
-            torch.save(self.state_between_steps(), checkpoints.process_file(folder, self.accelerator.process_index))
+            file = checkpoints.process_file(folder, self.accelerator.process_index)
+            torch.save(self.state_between_steps() if between_steps is None else between_steps, file)
         except _WRITE_ERRORS as error:
             if isinstance(error, RuntimeError) and not _is_about_writing(error):
                 raise

@@ -28,7 +28,7 @@ from rlvr.evaluation.conversations import player_of
 from rlvr.evaluation.scores import by_task
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
-from rlvr.scoring.reward import Metric, Reward, apply_gates_and_mask, metrics_of, total
+from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates_and_mask, metrics_of, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
@@ -178,26 +178,33 @@ def train(
         Why training ended before its last step; None if it didn't.
 
     Raises:
+        RewardError: a reward failed; a checkpoint of the last finished step is saved.
         TrainingError: all steps were made and nothing was learnt: no row was scored, or no weight changed.
     """
     synced_stop = SyncedStopCallback(stop, trainer, recipe.settings["reward_outage_timeout_s"])
     for callback in (
-        _BeginTraining(trainer, checkpoint),
+        _StepStates(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe, watch_trackers(trainer, recipe)),
         *([tracker] if tracker is not None else []),
         synced_stop,
     ):
         trainer.add_callback(callback)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    except RewardError:  # all processes raise it together
+        trainer.save_finished_step()
+        raise
     if synced_stop.stopped is not None:
         return synced_stop.stopped
     _check_that_something_was_learnt(trainer)
     return None
 
 
-class _BeginTraining(TrainerCallback):
-    """Record a fingerprint of the weights before the run's first step, or load what a checkpoint holds.
+class _StepStates(TrainerCallback):
+    """Load what a checkpoint holds, or record a fingerprint of the weights before the run's first step.
+
+    Then remember each finished step, for a checkpoint if a reward fails in the next one.
 
     Not before `trainer.train`: FSDP2 gives each process its share of the weights only there, and transformers loads its
     own part of the checkpoint.
@@ -212,6 +219,12 @@ class _BeginTraining(TrainerCallback):
             self._trainer.first_weights = fingerprint(self._trainer)
         else:
             self._trainer.load_extra_state(self._checkpoint)
+
+    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.remember_finished_step()
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.remember_finished_step()
 
 
 def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
@@ -236,7 +249,7 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
             "(columns, golds, a server).",
             "nothing-scored",
         )
-    assert trainer.first_weights is not None  # _BeginTraining set it
+    assert trainer.first_weights is not None  # _StepStates set it
     if trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         return
     lines = trainer.state.log_history

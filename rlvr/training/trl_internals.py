@@ -23,8 +23,26 @@ from rlvr.training.batch_merge import CompletionTable
 
 with unused_trackers_hidden():
     from trl import GRPOTrainer
+    from trl.trainer.utils import RepeatSampler
 
 MAX_NESTING = 50  # of lists and mappings in a tool call
+
+
+class EpochSampler(RepeatSampler):
+    """TRL's order of prompts, whichever epoch a process begins with.
+
+    TRL draws one epoch's order after the other from one generator. A run that continues in a later epoch would get the
+    order of the first one again.
+    """
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        if self.shuffle:
+            self.generator.manual_seed(self.seed)
+            for _ in range(self.epoch):
+                torch.randperm(self.num_samples, generator=self.generator)
+        return super().__iter__()
 
 
 class ExtensibleGRPOTrainer(GRPOTrainer):
@@ -33,6 +51,7 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
     _tool_wait_s = 0.0
     _result_seconds: list[tuple[dict[str, Any], float | None]] = []  # replaced, never changed
     _own_rollouts: Any = None  # a `VLLMGeneration` of ours
+    _epoch_sampler: EpochSampler | None = None
 
     # ------------------------------------------------------------------------------------------------------------------
     # Methods to override; each calls TRL's own
@@ -67,6 +86,9 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         super()._save_checkpoint(model, trial)
 
     def run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """Train one pass over the prompts; `epoch` is one of the keywords."""
+        if self._epoch_sampler is not None:
+            self._epoch_sampler.epoch = kwargs["epoch"]
         super()._run_epoch(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
@@ -94,6 +116,12 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         self.run_epoch(*args, **kwargs)
+
+    def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
+        own = super()._get_train_sampler(dataset)
+        names = ("data_source", "mini_repeat_count", "batch_size", "repeat_count", "shuffle", "seed")
+        self._epoch_sampler = EpochSampler(**{name: getattr(own, name) for name in names})
+        return self._epoch_sampler
 
     def _get_tool_suffix_ids(self, tool_messages: Any) -> Any:
         # TRL calls the tools of all rollouts, one rollout after the other, then this for each of them. Results that are

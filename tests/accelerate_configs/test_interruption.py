@@ -1,4 +1,4 @@
-"""A run that was stopped by SIGTERM, killed, and started again each time equals one that was left alone, to the bit."""
+"""A run that was stopped, killed, or ended by its reward, and continued, equals one that was left alone, to the bit."""
 
 from __future__ import annotations
 
@@ -17,32 +17,38 @@ from tests.support.launching import DEMO, LORA, Launch, Start, accelerated, adap
 pytestmark = pytest.mark.slow
 
 STEPS = 8
-# The demonstration's recipe, its 4-bit weights and its rewards too, with fewer rows and fewer and smaller steps. Its
+FAILS_AFTER = 5  # no step of a periodic checkpoint
+# The demonstration's recipe, its 4-bit weights and its rewards too, with fewer and smaller steps, four an epoch. Its
 # answers are cut short and more random, and the reward that tells such ones apart runs in workers as the others do.
 WORDS = (
-    *("--task.train_rows", "64", "--task.test_rows", "8", "--max_completion_length", "12"),
+    *("--task.train_rows", "16", "--task.test_rows", "8", "--max_completion_length", "12"),
     *("--config", DEMO, "--evaluation", "null", "--max_steps", STEPS, "--per_device_train_batch_size", "16"),
     *("--temperature", "2.0", "--mask_truncated_completions", "false", "--save_strategy", "steps", "--save_steps", "3"),
 )
 BY_TEXT = """
+import pathlib
 import zlib
 
-def by_text(completions, **kwargs):
+def by_text(completions, trainer_state, **kwargs):
+    faulty = pathlib.Path(__file__).with_name("faulty")  # from which step on
+    if faulty.exists() and trainer_state.global_step >= int(faulty.read_text()):
+        raise ValueError("a rare answer")
     return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
 """
 
 
 @dataclass
 class Story:
-    """A run left alone, and the same with two interruptions.
+    """A run left alone, and the same with three interruptions.
 
     Attributes:
         alone: the first one's run directory.
         run: the other's.
         terminated: its first launch, of which one rank was told to stop.
-        killed: its second, of which everybody was killed.
-        last: its third.
-        complete: the steps of the complete checkpoints that the second left.
+        failed: its second, which the reward ended.
+        killed: its third, of which everybody was killed.
+        last: its fourth.
+        complete: the steps of the complete checkpoints that the third left.
         half: whether it left one that is not complete.
         store: the MLflow store of the interrupted run; only under DDP, since only the first process ever speaks to it.
     """
@@ -50,6 +56,7 @@ class Story:
     alone: Path
     run: Path
     terminated: Launch
+    failed: Launch
     killed: Launch
     last: Launch
     complete: list[int]
@@ -75,16 +82,19 @@ def story(request: pytest.FixtureRequest, start: Start, tmp_path_factory: pytest
     terminated.wait_for_lines(2)
     terminated.signal(signal.SIGTERM, rank=1)
     terminated.wait()
+    (folder / "faulty").write_text(str(FAILS_AFTER))
+    failed = start(words, run, **environment).wait()
+    (folder / "faulty").unlink()
     killed = start(words, run, **environment)
     if launcher == "ddp":
-        killed.wait_for_lines(5)
+        killed.wait_for_lines(6)
     else:
         killed.wait_until(lambda: (run / "checkpoint-6").is_dir(), "checkpoint of step 6")
     killed.kill()
     found = {int(path.name[11:]): (path / "complete.json").is_file() for path in run.glob("checkpoint-*")}
     complete = sorted(step for step, whole in found.items() if whole)
     last = start(words, run, **environment).wait()
-    return Story(alone.run, run, terminated, killed, last, complete, not all(found.values()), store)
+    return Story(alone.run, run, terminated, failed, killed, last, complete, not all(found.values()), store)
 
 
 def test_a_rank_that_is_told_to_stop_stops_all_with_a_checkpoint(story: Story) -> None:
@@ -92,10 +102,18 @@ def test_a_rank_that_is_told_to_stop_stops_all_with_a_checkpoint(story: Story) -
     assert "is complete: the same command continues from it" in story.terminated.output()
 
 
+def test_a_reward_that_fails_ends_all_ranks_with_a_checkpoint_of_the_last_finished_step(story: Story) -> None:
+    assert story.failed.codes() == [1, 1], story.failed.output()
+    output = story.failed.output()
+    [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", output)
+    assert 2 <= int(step) < FAILS_AFTER, "the step at hand when the signal came"
+    assert "a rare answer" in output and f"Saving a checkpoint of step {FAILS_AFTER}" in output
+
+
 def test_each_start_continues_where_the_one_before_left_off(story: Story) -> None:
     assert story.killed.codes() == [-signal.SIGKILL] * 2 and story.last.codes() == [0, 0], story.last.output()
     [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.killed.output())
-    assert 2 <= int(step) < 5, "the step at hand when the signal came"
+    assert int(step) == FAILS_AFTER, "the last finished step before the reward failed"
     [step] = re.findall(r"continues from .*/checkpoint-(\d+), step \1", story.last.output())
     assert int(step) == story.complete[-1] >= 3, "at most the steps since the last checkpoint are lost"
     assert ("checkpoint-6 is skipped" in story.last.output()) == story.half

@@ -287,6 +287,76 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
     assert torch.equal(weights, training.fingerprint(second))
 
 
+@pytest.mark.parametrize("step", [4, 6], ids=["at the end of an epoch", "in the second epoch"])
+def test_a_run_that_continues_in_a_later_epoch_has_its_order_of_prompts(tmp_path: Path, step: int) -> None:
+    settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2}
+    trainer, recipe, _ = build(tmp_path, settings=settings, rows=8)  # four steps an epoch
+    whole, weights = train(trainer, recipe), training.fingerprint(trainer)
+    again, recipe, _ = build(tmp_path, settings=settings, rows=8)
+    assert train(again, recipe, begin=tmp_path / f"checkpoint-{step}") == whole
+    assert torch.equal(training.fingerprint(again), weights)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fails_after"),
+    [
+        ({"logging_steps": 2}, 3),  # within an epoch, between two log lines
+        ({"logging_steps": 2}, 4),  # at the first step of an epoch, whose order is drawn before
+        ({"steps_per_generation": 3, "gradient_accumulation_steps": 2}, 4),  # at the second microbatch of its step
+    ],
+    ids=["within an epoch", "at the begin of an epoch", "between two generations"],
+)
+def test_a_run_that_its_reward_ended_continues_after_the_last_finished_step(
+    tmp_path: Path, settings: dict[str, Any], fails_after: int
+) -> None:
+    def fails(completions: list[Any], trainer_state: Any, **kwargs: Any) -> list[float | None]:
+        if trainer_state.global_step == fails_after:
+            raise ValueError("a rare answer")
+        return longer_is_better(completions)
+
+    fails.__name__ = longer_is_better.__name__
+    settings = {"max_steps": 6, "save_strategy": "steps", "save_steps": 50, **settings}
+    rows = 24 if "steps_per_generation" in settings else 8
+    trainer, recipe, _ = build(tmp_path / "whole", settings=settings, rows=rows)
+    whole = train(trainer, recipe)
+
+    failed, recipe, _ = build(tmp_path / "parts", fails, settings=settings, rows=rows)
+    with pytest.raises(RewardError, match="a rare answer"):
+        train(failed, recipe)
+    saved = checkpoints.newest_complete(recipe.output_dir)
+    assert saved is not None and saved.name == f"checkpoint-{fails_after}"
+
+    continued, recipe, _ = build(tmp_path / "parts", settings=settings, rows=rows)
+    assert train(continued, recipe, begin=saved) == whole
+    assert torch.equal(training.fingerprint(trainer), training.fingerprint(continued))
+
+
+def test_a_run_that_its_reward_ended_while_validating_continues_after_that_step(tmp_path: Path) -> None:
+    def fails(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        if len(completions) == 4:  # the rows of validation; a generation has 8
+            raise ValueError("a rare answer")
+        return longer_is_better(completions)
+
+    settings = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 3}
+    failed, recipe, _ = build(tmp_path, fails, settings=settings, validation=True)
+    with pytest.raises(RewardError, match="a rare answer"):
+        train(failed, recipe)
+    saved = checkpoints.newest_complete(tmp_path)
+    assert saved is not None and saved.name == "checkpoint-2"
+    plain, recipe, _ = build(tmp_path, settings={"max_steps": 4})
+    assert [line["step"] for line in train(plain, recipe, begin=saved)] == [1, 2, 3, 4]
+
+
+def test_a_run_whose_reward_fails_in_the_first_step_saves_nothing(tmp_path: Path) -> None:
+    def fails(completions: list[Any], **kwargs: Any) -> list[float | None]:
+        raise ValueError("at once")
+
+    trainer, recipe, _ = build(tmp_path, fails)
+    with pytest.raises(RewardError, match="at once"):
+        train(trainer, recipe)
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
 @pytest.mark.parametrize("logging_steps", [1, 2], ids=["every step is logged", "the last step is not logged"])
 def test_a_run_that_was_killed_after_its_last_checkpoint_makes_no_further_step(
     tmp_path: Path, logging_steps: int

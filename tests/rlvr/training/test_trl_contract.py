@@ -17,11 +17,12 @@ from transformers import Trainer
 from trl import GRPOTrainer
 from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
+from trl.trainer.utils import RepeatSampler
 
 from rlvr.training import vllm_rollouts
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.trl_internals import ExtensibleGRPOTrainer
+from rlvr.training.trl_internals import EpochSampler, ExtensibleGRPOTrainer
 
 RUN_EPOCH = [
     *("self", "model", "epoch", "train_dataloader", "steps_in_epoch", "num_update_steps_per_epoch", "trial"),
@@ -39,7 +40,8 @@ RUN_EPOCH = [
         ("_compute_loss", ["self", "model", "inputs"], "policy_kl"),
         ("training_step", ["self", "model", "inputs", "num_items_in_batch"], "time/update"),
         ("_save_checkpoint", ["self", "model", "trial"], "checkpoints that are complete or absent"),
-        ("_run_epoch", RUN_EPOCH, "no step after the last"),
+        ("_run_epoch", RUN_EPOCH, "no step after the last; the order of the epoch at hand"),
+        ("_get_train_sampler", ["self", "dataset"], "the order of the epoch at hand"),
         ("_get_tool_suffix_ids", ["self", "tool_messages"], "tool calls of a batch at the same time"),
         ("log", ["self", "logs", "start_time"], "a table of completions that can't be written"),
         (
@@ -51,6 +53,20 @@ RUN_EPOCH = [
 )
 def test_overridden_methods_keep_their_parameters(method: str, parameters: list[str], why: str) -> None:
     assert list(inspect.signature(getattr(GRPOTrainer, method)).parameters) == parameters, why
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_the_order_of_every_epoch_is_the_one_that_trl_draws(shuffle: bool) -> None:
+    shape = {"mini_repeat_count": 2, "batch_size": 3, "repeat_count": 2, "shuffle": shuffle, "seed": 7}
+    assert list(inspect.signature(RepeatSampler).parameters) == ["data_source", *shape]
+    uninterrupted = RepeatSampler(range(10), **shape)
+    epochs = [list(uninterrupted) for _ in range(3)]
+    assert (epochs[0] != epochs[1]) == shuffle, "TRL's generator goes on; else EpochSampler can go"
+    for epoch in (2, 0, 1):
+        sampler = EpochSampler(range(10), **shape)
+        sampler.epoch = epoch
+        assert list(sampler) == epochs[epoch]
+        assert len(sampler) == len(uninterrupted)
 
 
 @pytest.mark.parametrize(
