@@ -14,6 +14,7 @@ from rlvr.formatting import count, is_number, mapping, p_value_text, percent, po
 
 MAX_SOURCES = 12
 MODELS = ("base", "trained")
+OFTEN_UNSCORED = 0.05  # of the rows; from here on an accuracy says little of the model
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,12 @@ def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
         sentence = "The verifier could judge none of the answers, so it is unknown whether the model improved."
         return EvaluationVerdict("unknown", "Not measured", sentence, details)
 
-    on = f"On {count(max(base['rows'], trained['rows']), 'held-out problem')} the accuracy"
+    missed = {name: unscored_words(score) for name, score in (("base", base), ("trained", trained))}
+    if any(map(often_unscored, (base, trained))):
+        each = " and ".join(f"{words} of the {name} model" for name, words in missed.items() if words)
+        sentence = f"The verifier did not judge {each}, so it is unknown whether the model improved."
+        return EvaluationVerdict("unknown", "Not compared", sentence, details)
+    on = f"On {count(max(measured_rows(base), measured_rows(trained)), 'held-out problem')} the accuracy"
     gain = mapping(evaluation.get("difference"))
     if all(is_number(mapping(mean.get(name)).get("accuracy")) for name in MODELS):
         on = on.replace(" the accuracy", f" of {len(tasks)} tasks the mean of their accuracies")
@@ -121,7 +127,8 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
     if not scores:
         return None
     both = len(scores) == len(MODELS)
-    gain = mapping(mapping(evaluation).get("difference"))
+    comparable = both and not any(map(often_unscored, scores.values()))
+    gain = mapping(mapping(evaluation).get("difference")) if comparable else {}
     interval = gain.get("interval")
 
     def line(label: str, cell: Callable[[Mapping[str, Any]], str], change: str) -> tuple[str, ...]:
@@ -152,7 +159,7 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
             "right",
             lambda score: f"{score['correct']:,} of {score['rows']:,}",
             _signed(scores["trained"]["correct"] - scores["base"]["correct"], lambda value: f"{value:,}")
-            if both
+            if comparable
             else "",
         ),
     ]
@@ -217,6 +224,22 @@ def score_of(evaluation: Mapping[str, Any] | None, name: str) -> Mapping[str, An
     score = mapping(mapping(evaluation).get(name))
     known = all(is_number(score.get(key)) for key in ("rows", "correct", "accuracy"))
     return score if known and _is_interval(score.get("interval")) else None
+
+
+def measured_rows(score: Mapping[str, Any]) -> int:
+    """Rows of a score, with those that the verifier did not judge."""
+    return int(score["rows"]) + int(_reach(score, ("unscored",)) or 0)
+
+
+def often_unscored(score: Mapping[str, Any]) -> bool:
+    """Whether the verifier left out so many rows that an accuracy over the others says little of the model."""
+    return measured_rows(score) - score["rows"] >= OFTEN_UNSCORED * max(measured_rows(score), 1)
+
+
+def unscored_words(score: Mapping[str, Any]) -> str:
+    """`39 of 40 answers`: those that the verifier did not judge; empty for none."""
+    rows = measured_rows(score)
+    return f"{rows - score['rows']:,} of {count(rows, 'answer')}" if rows > score["rows"] else ""
 
 
 def interval_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:

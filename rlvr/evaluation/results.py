@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
+from rlvr.artifacts.evaluation_summary import measured_rows, often_unscored, unscored_words
 from rlvr.artifacts.result_record import content_digest
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.project import PACKAGE
@@ -28,6 +29,7 @@ from rlvr.evaluation.scores import (
     reference_warning,
     summarise,
     truncation_warning,
+    unscored_warning,
 )
 from rlvr.evaluation.statistics import Interval, average
 from rlvr.formatting import count, p_value_text, percent, points
@@ -87,7 +89,7 @@ def describe_verifier(reward: Reward) -> dict[str, Any]:
 
 def heading(content: Mapping[str, Any]) -> str:
     """Say in one sentence what an evaluation.json measured."""
-    rows = next(content[name]["rows"] for name in ("trained", "base") if name in content)
+    rows = next(measured_rows(content[name]) for name in ("trained", "base") if name in content)
     return (
         f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
         f"{content['decoding']} decoding:"
@@ -101,9 +103,10 @@ def results_in_words(score: Score, records: Records) -> str:
 
 
 def score_in_words(score: Score) -> str:
-    """Format a score: "24.4 % right (95 % interval 19.5 … 30.1)", and whether most answers were cut off."""
+    """Format a score: "24.4 % right (95 % interval 19.5 … 30.1)"; and if most were cut off, or some not judged."""
+    missed = f"; {words} not judged" if (words := unscored_words(asdict(score))) else ""
     cut_off = f"; {100 * score.cut_off:.0f} % cut off" if score.cut_off >= OFTEN_CUT_OFF else ""
-    return f"{percent(score.accuracy)} right (95 % interval {interval_words(asdict(score.interval))}){cut_off}"
+    return f"{percent(score.accuracy)} right (95 % interval {interval_words(asdict(score.interval))}){missed}{cut_off}"
 
 
 def write_evaluation(
@@ -142,13 +145,13 @@ def write_evaluation(
         if both:
             pass_at_k["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
         content["pass_at_k"] = pass_at_k
-    cut_off = {name: score.cut_off for name, (score, _) in results.items()}
+    scores = {name: asdict(score) for name, (score, _) in results.items()}
     if "tasks" in content:
-        scores = {(name, label): part[name] for label, part in content["tasks"].items() for name in results}
-        cut_off = {f"{name}, {label}": score["cut_off"] for (name, label), score in scores.items()}
+        scores = {f"{name}, {label}": part[name] for label, part in content["tasks"].items() for name in results}
     warnings = [
         reference_warning(content.get("reference"), content.get("base")),
-        truncation_warning(about, cut_off),
+        truncation_warning(about, {name: score["cut_off"] for name, score in scores.items()}),
+        unscored_warning(scores),
         partial_value_warning(about.get("metrics") or {"": about.get("metric", "")}, records_of),
     ]
     if any(warnings):
@@ -210,7 +213,7 @@ def results_table(content: Mapping[str, Any]) -> str:
     names = [name for name in MODELS if name in content]
     scores = {name: content[name] for name in names}
     blocks = [_tasks(content, names) if "tasks" in content else _accuracies(scores)]
-    if "difference" in content and "tasks" not in content:
+    if "difference" in content and "tasks" not in content and not any(map(often_unscored, scores.values())):
         blocks.append(_difference(content["difference"]))
     forms = [line for name, score in scores.items() if (line := _form(name, score, len(names) > 1))]
     if forms and "tasks" not in content:
@@ -235,7 +238,7 @@ def _tasks(content: Mapping[str, Any], names: Sequence[str]) -> str:
     columns = [*names, *(["difference"] if "difference" in content else [])]
     rows = []
     for label, part in content["tasks"].items():
-        measured = str(max(part[name]["rows"] for name in names))
+        measured = str(max(measured_rows(part[name]) for name in names))
         rows.append([label, part["metric"], measured, *_figures(part, columns)])
     if "average" in content:
         rows.append(["mean of the tasks", "", "", *_figures(content["average"], columns)])

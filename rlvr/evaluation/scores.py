@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rlvr.artifacts.evaluation_summary import often_unscored, unscored_words
 from rlvr.evaluation.statistics import (
     Difference,
     Interval,
@@ -223,6 +224,21 @@ def truncation_warning(about: Mapping[str, Any], shares: Mapping[str, float]) ->
         f"Most answers were cut off: {listed}. Such an accuracy measures the limit more than the model. Read some "
         f"answers: if they were on their way, raise {key} in the section evaluation; if they never end, look at the "
         "prompt and its stop strings."
+    )
+
+
+def unscored_warning(scores: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Warn of accuracies that leave out many rows, since the metric gave no score for them; None if they don't.
+
+    Args:
+        scores: as `asdict` of a `Score` returns them, by model ("base", "trained, task").
+    """
+    often = [f"{unscored_words(score)} ({name})" for name, score in scores.items() if often_unscored(score)]
+    if not often:
+        return None
+    return (
+        f"The metric gave no score for {', '.join(often)}. The accuracy is that of the other answers alone, so base "
+        "and trained can't be compared. Return 0 for a wrong answer, and None only for a failure of the reward itself."
     )
 
 

@@ -21,7 +21,7 @@ from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.measured import held_out_rows
 from rlvr.evaluation.results import interval_words
-from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning
+from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning, unscored_warning
 from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.registry import load_task
 
@@ -101,7 +101,7 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
     # A published score is of one number of shots: the recipe's own.
     own = about["task"].get("shots", 0)
     points: list[dict[str, Any]] = []
-    cut_off: dict[str, float] = {}
+    measured: dict[str, Mapping[str, Any]] = {}
     warnings = []
     for shots, scores in sorted(results.items()):
         point: dict[str, Any] = {"shots": shots, **{name: asdict(score) for name, (score, _) in scores.items()}}
@@ -109,10 +109,10 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
             point["difference"] = asdict(compare(scores["base"][1], scores["trained"][1]))
         if shots == own and (warning := reference_warning(about.get("reference"), point.get("base"))):
             warnings.append(warning)
-        cut_off |= {f"{name} with {count(shots, 'shot')}": score.cut_off for name, (score, _) in scores.items()}
+        measured |= {f"{name} with {count(shots, 'shot')}": point[name] for name in scores}
         points.append(point)
-    if warning := truncation_warning(about, cut_off):
-        warnings.append(warning)
+    cut_off = {name: score["cut_off"] for name, score in measured.items()}
+    warnings += [warning for warning in (truncation_warning(about, cut_off), unscored_warning(measured)) if warning]
     content["points"] = points
     if warnings:
         content["warnings"] = warnings

@@ -326,15 +326,24 @@ def _payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values)
 
 
 def _unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iterator[Problem]:
-    """Rewards that score no answer at all: nothing would be trained. None stands for a reward that failed."""
+    """Rewards that score no answer at all, or none without content. None stands for a reward that failed."""
     for index, reward in enumerate(rewards):
-        if reward is not None and all(row[index] is None for row in values.values()):
-            yield Problem(
-                f"The reward {reward.name} returns None for all {len(values)} tried answers: each such row leaves the "
-                "update, so nothing would be trained. Return 0 for a wrong answer, and None only for a failure of the "
-                "reward itself.",
-                "unscored-rows", f"rewards.{reward.name}", level="warning",
-            )  # fmt: skip
+        if reward is None:
+            continue
+        rows = {answer.row for answer, row in values.items() if row[index] is not None}  # it applies to these
+        missed = {answer.kind for answer, row in values.items() if row[index] is None and answer.row in rows}
+        words = [words for kind, words in EMPTY_ANSWERS.items() if kind in missed]
+        if not rows:
+            fault = f"all {len(values)} tried answers: each such row leaves the update, so nothing would be trained"
+        elif words:
+            fault = f"{', '.join(words)}: such answers leave the update and the accuracy, so they cost nothing"
+        else:
+            continue
+        yield Problem(
+            f"The reward {reward.name} returns None for {fault}. Return 0 for a wrong answer, and None only for a "
+            "failure of the reward itself.",
+            "unscored-rows", f"rewards.{reward.name}", level="warning",
+        )  # fmt: skip
 
 
 def _unpaid_problems(

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import score_of, table, verdict
+from rlvr.artifacts.evaluation_summary import often_unscored, score_of, table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.artifacts.secret_scan import find_token
 from rlvr.config import project
@@ -183,13 +183,18 @@ def _metadata(run: RunRecord, kind: str, repo: str, base: str | None) -> str:
 
     trained = score_of(run.evaluation, "trained")
     task = short_name(run.task_name or "unknown")
-    result = trained and EvalResult(
-        task_type="text-generation",
-        dataset_type=task,
-        dataset_name=task,
-        dataset_split=run.evaluation.get("split"),
-        metric_type="accuracy",
-        metric_value=trained["accuracy"],
+    # An accuracy that leaves out many rows is no result that a table of models should show without its reason.
+    result = (
+        trained
+        and not often_unscored(trained)
+        and EvalResult(
+            task_type="text-generation",
+            dataset_type=task,
+            dataset_name=task,
+            dataset_split=run.evaluation.get("split"),
+            metric_type="accuracy",
+            metric_value=trained["accuracy"],
+        )
     )
     data = ModelCardData(
         model_name=repo.rpartition("/")[2],

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.artifacts.evaluation_summary import overall
+from rlvr.artifacts.evaluation_summary import measured_rows, often_unscored, overall, score_of
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
 from rlvr.formatting import count, flatten, mapping, p_value_text, percent, points
 from rlvr.rescoring.completions import visible
 
 ABSENT = "–"
-KEPT = ("run", "accuracy", "gain (95 % interval)")  # columns that stay, even if all runs agree
+KEPT = ("run", "accuracy", "gain (95 % interval)", "not judged")  # columns that stay, even if all runs agree
 LEADING = ("model", "recipe", "task", "rows")  # of the line above a table
 _README_ROW = re.compile(r"(?m)^(\| \[(?P<recipe>[^\]]+)\]\(recipes/[^)]+\) \|.*\| )(?P<result>[^|\n]+)( \|)$")
 
@@ -111,13 +111,13 @@ def _cells(result: Result) -> dict[str, str]:
     record, evaluation = result.record, mapping(result.record.evaluation)
     figures = overall(evaluation)
     base, trained, gain = (figures.get(name, {}) for name in ("base", "trained", "difference"))
-    rows = [mapping(evaluation.get(name)).get("rows") for name in ("base", "trained")]
+    scores = [score for name in ("base", "trained") if (score := score_of(evaluation, name)) is not None]
     cells = {
         "run": f"{'! ' if result.faults else ''}{result.run}",
         "accuracy": f"{_percent(base)} → {_percent(trained)}",
         "gain (95 % interval)": ABSENT,
         "p": p_value_text(gain["p_value"]).removeprefix("p ").removeprefix("= ") if gain.get("p_value") else ABSENT,
-        "rows": str(max((number for number in rows if number is not None), default=ABSENT)),
+        "rows": str(max(map(measured_rows, scores), default=ABSENT)),
         "recipe": record.recipe,
         "model": record.model + (f"@{record.revision[:8]}" if record.revision else ""),
         "trained weights": record.trained or ABSENT,
@@ -135,7 +135,12 @@ def _cells(result: Result) -> dict[str, str]:
         **record.hardware,
         **record.versions,
     }
-    if gain:
+    if any(missed := [measured_rows(score) - score["rows"] for score in scores]):
+        cells["not judged"] = " → ".join(map(str, missed))
+    if any(map(often_unscored, scores)):
+        cells["gain (95 % interval)"] = "not comparable"
+        cells["p"] = ABSENT
+    elif gain:
         interval = f"{points(gain['interval']['low'])} … {points(gain['interval']['high'])}"
         cells["gain (95 % interval)"] = f"{points(gain['points'])} ({interval})"
     for name in ("recipe", "base", "train", "held_out"):

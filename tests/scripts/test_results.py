@@ -96,6 +96,15 @@ def test_of_several_tasks_the_mean_is_shown_as_in_the_run_and_its_report(tmp_pat
     assert (values["eval/base_accuracy"], values["eval/accuracy"], values["eval/difference"]) == (0.2, 0.3, 0.1)
 
 
+def test_accuracies_of_different_rows_are_not_compared(tmp_path: Path) -> None:
+    write_recorded_run(tmp_path / "one")
+    [one], _ = read_results([tmp_path / "one"])
+    assert "not judged" not in as_text([one])
+    base = {**one.record.evaluation["base"], "unscored": 5}
+    printed = as_text([replace(one, record=replace(one.record, evaluation={**one.record.evaluation, "base": base}))])
+    assert "not comparable" in printed and "5 → 0" in printed and "rows 45" in printed
+
+
 def test_the_readme_says_what_the_records_say() -> None:
     """If this fails after a new measurement: `python scripts/results.py --readme`."""
     records, problems = read_results(sorted((REPOSITORY / "results").glob("*.json")))

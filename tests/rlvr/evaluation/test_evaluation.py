@@ -20,7 +20,7 @@ from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.results import describe_evaluation, results_table, score_in_words, write_evaluation
+from rlvr.evaluation.results import describe_evaluation, heading, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,
@@ -334,6 +334,33 @@ def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
     content = write_evaluation(tmp_path, about, {"base": (summarise(rows, ["r"]), rows)})
     assert "Published: 41.6 % (a card)" in results_table(content)
     assert content["warnings"][0] in results_table(content)
+
+
+@pytest.mark.parametrize(
+    ("unscored", "warned", "why"),
+    [
+        (39, "39 of 40 answers (base)", "its accuracy is that of one answer"),
+        (2, "2 of 40 answers (base)", "one in twenty can hide any gain"),
+        (1, None, "a few: the line below the table says how many"),
+    ],
+)
+def test_an_accuracy_that_leaves_out_many_rows_is_warned_of(
+    tmp_path: Path, unscored: int, warned: str | None, why: str
+) -> None:
+    rows = [record(None)] * unscored + [record(True)] * (40 - unscored)
+    score = summarise(rows, ["r"])
+    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy", "model": "m"}
+    both = {"base": (score, rows), "trained": (summarise([record(True)] * 40, ["r"]), [record(True)] * 40)}
+    content = write_evaluation(tmp_path, about, both)
+    table = results_table(content)
+    assert "on 40 held-out rows" in heading(content), why
+    assert f"; {unscored} of 40 answers not judged" in score_in_words(score), why
+    swept = sweep_table(write_sweep(tmp_path, about, {4: {"base": (score, rows)}}))
+    if warned is None:
+        assert "Warning" not in table + swept and "trained − base" in table, why
+    else:
+        assert f"no score for {warned}" in table and "trained − base" not in table, why
+        assert f"no score for {warned.replace('base', 'base with 4 shots')}" in swept, why
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,18 @@ def test_a_gate_is_offered_only_where_a_recipe_may_have_it(others: list[Reward],
     assert problems and not any("gate:" in one.message for one in problems), why
 
 
+def cannot_read(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float | None]:
+    """None for an answer without the form that golds have, instead of 0."""
+    golds = right(completions, final_answer)
+    return [value or None for value in golds]
+
+
+def test_a_reward_that_scores_no_answer_without_content_is_named() -> None:
+    [problem] = [one for one in tried(reward(right), reward(cannot_read)) if one.kind != "reward-trial"]
+    assert kinds([problem]) == [("unscored-rows", "warning")] and problem.key == "rewards.cannot_read"
+    assert "an empty answer" in problem.message and "cost nothing" in problem.message
+
+
 def test_a_reward_that_scores_nothing_is_named() -> None:
     [problem] = tried(reward(right), reward(unsure))
     assert kinds([problem]) == [("unscored-rows", "warning")] and "unsure" in problem.message

@@ -58,6 +58,15 @@ def test_a_card_has_result_interval_settings_hashes_examples_and_limits(run: Pat
     assert "Measured on 9 rows of the test split" in text and "base in 4 bits" in text
 
 
+def test_an_accuracy_that_leaves_out_many_rows_is_in_the_text_alone(run: Path) -> None:
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    evaluation["trained"]["unscored"] = 3
+    write_json(run / "evaluation.json", evaluation)
+    text = card_of(run)
+    assert ModelCard(text).data.eval_results is None
+    assert "did not judge 3 of 12 answers of the trained model" in text
+
+
 def test_without_a_measurement_a_card_says_so(run: Path) -> None:
     (run / "evaluation.json").unlink()
     text = card_of(run)

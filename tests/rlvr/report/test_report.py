@@ -110,6 +110,11 @@ def test_the_verdict_is_better_or_worse_exactly_if_the_interval_excludes_zero(pa
         (lambda content: {**content, "difference": None}, "the interval of the difference is unknown", "no pairing"),
         (lambda content: {**content, "trained": {"rows": 3}}, "Only the base model", "a score without its figures"),
         (lambda content: {**content, "base": {**content["base"], "rows": 0}}, "judge none", "the verifier failed"),
+        (
+            lambda content: {**content, "base": {**content["base"], "unscored": 2}},
+            "did not judge 2 of 11 answers of the base model, so",
+            "the accuracies are of different rows",
+        ),
     ],
 )
 def test_without_a_comparison_the_verdict_is_unknown(
@@ -121,7 +126,7 @@ def test_without_a_comparison_the_verdict_is_unknown(
 
 
 def test_the_page_counts_rows_that_the_verifier_failed_to_judge(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", base=[False] * 18 + [None, None], trained=[True] * 20)
+    folder = write_run(tmp_path / "run", base=[False] * 58 + [None, None], trained=[True] * 60)
     assert "up to 2 problems that the verifier failed to judge" in read(write_report(folder)).text
 
 
@@ -176,6 +181,15 @@ def test_of_several_tasks_the_table_has_a_row_each_and_the_verdict_is_on_their_m
     assert said.kind == "better" and "50.0 %" in said.sentence and "20.0 %" not in said.sentence
     assert [detail.partition(":")[0] for detail in said.details[:2]] == ["large", "small"]
     assert [bar[0] for bar in bars(content, "task")[0]] == ["all (50)", "large (40)", "small (10)"]
+
+
+def test_the_table_shows_no_change_between_accuracies_of_different_rows() -> None:
+    content = evaluation([False] * 9, [True] * 9)
+    compared = table({**content, "base": {**content["base"], "unscored": 2}})
+    assert compared is not None
+    rows = {cells[0]: cells[1:] for cells in compared.rows}
+    assert [rows[name][2] for name in ("accuracy", "95 % interval", "right")] == ["", "", ""]
+    assert rows["not judged"] == ("2", "0", "−2")
 
 
 def test_the_table_shows_the_change_of_every_figure() -> None:
