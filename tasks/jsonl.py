@@ -113,7 +113,10 @@ def jsonl(
     if stop_strings is not None and not all(isinstance(text, str) and text for text in stop_strings):
         raise option_error("jsonl", "stop_strings", 'an entry is no text. Write a list like ["\\nQuestion:"].')
     fields = _fields(prompt_template) if prompt_template is not None else ()
-    for ours in columns or {}:
+    for ours, theirs in (columns or {}).items():
+        if theirs is None:  # YAML reads `question:text` as one name
+            fix = f"Put a space after its colon: {{{ours.replace(':', ': ', 1)}}}" if ":" in ours else "Name a column"
+            raise option_error("jsonl", "columns", f"{ours!r} names no column of the data. {fix}.")
         if ours in RESERVED:
             raise option_error("jsonl", "columns", f"TRL reserves the name {ours!r}. Choose another name.")
 

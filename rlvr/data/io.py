@@ -96,6 +96,12 @@ def check_data_file(path: Path) -> None:
         raise InputError(message, kind="file-not-found", path=path)
     if path.suffix not in READABLE:
         message = f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}."
+        if path.suffix in (".csv", ".tsv"):
+            separator = ', sep="\\t"' if path.suffix == ".tsv" else ""
+            words = (
+                f'from datasets import Dataset; Dataset.from_csv("{path.name}"{separator}).to_json("{path.stem}.jsonl")'
+            )
+            message += f" To convert it: python -c '{words}'"
         raise InputError(message, kind="unreadable-file", path=path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_errors_name_the_file_line_and_row(
         read_rows(tmp_path / name)
     (problem,) = error.value.problems
     assert (problem.kind, problem.path, problem.line, problem.row) == (kind, str(tmp_path / name), line, row), why
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_the_command_that_converts_a_table_of_text_works(tmp_path: Path, separator: str) -> None:
+    table = tmp_path / ("a.csv" if separator == "," else "a.tsv")
+    table.write_text(f'problem{separator}answer\n"1 {separator} 2"{separator}3\n')
+    with pytest.raises(InputError) as error:
+        read_rows(table)
+    command = str(error.value).partition("To convert it: ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, capture_output=True)
+    assert read_rows(tmp_path / "a.jsonl") == [{"problem": f"1 {separator} 2", "answer": 3}]
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
