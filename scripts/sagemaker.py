@@ -120,11 +120,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
-    """The recipe's overrides, including those given as short options."""
+    """The recipe's overrides, including those given as short options.
+
+    Raises:
+        InputError: a key is given in both forms.
+    """
     short = []
     for key in SHORT_KEYS:
         value = getattr(options, key)
         if value is not None:
+            if any(word.partition("=")[0] == f"--sagemaker.{key}" for word in overrides):
+                message = f"--{key} is short for --sagemaker.{key}, and both are given. Remove one."
+                raise InputError(message, kind="conflicting-keys", key=f"sagemaker.{key}")
             quoted = value.replace("'", "''")  # a YAML string, whatever it looks like
             short += [f"--sagemaker.{key}", f"'{quoted}'"]
     return [*overrides, *short]

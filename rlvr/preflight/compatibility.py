@@ -24,6 +24,7 @@ from rlvr.training.curriculum import easy_first
 
 PROJECT = "grpo-recipes"
 SHORTEST_RUN_S = 60
+SHORTEST_JOB_S = 600  # a job installs its packages first
 CPU_INFO = Path("/proc/cpuinfo")
 # Keys of these beginnings have no effect unless the key behind them is set.
 DEPENDENT_KEYS = {"hub_": "push_to_hub", "vllm_": "use_vllm", "lora_": "use_peft", "bnb_4bit_": "load_in_4bit"}
@@ -117,12 +118,20 @@ def check_output_dir(components: RunComponents) -> Iterator[Problem]:
 def check_time_limit(components: RunComponents) -> Iterator[Problem]:
     """The time limit of the environment must be a number of seconds, and any limit long enough for a start."""
     job, limit = components.recipe.sagemaker, components.settings.get("max_runtime_s")
-    limits = {"max_runtime_s": limit, "sagemaker.max_runtime_s": job.max_runtime_s if job is not None else None}
-    for key, seconds in limits.items():
-        if seconds is not None and seconds < SHORTEST_RUN_S:
+    limits = (
+        ("max_runtime_s", limit, SHORTEST_RUN_S, "Loading the libraries and the model takes about a minute"),
+        (
+            "sagemaker.max_runtime_s",
+            job.max_runtime_s if job is not None else None,
+            SHORTEST_JOB_S,
+            "Installing the packages and loading the model takes minutes",
+        ),
+    )
+    for key, seconds, shortest, why in limits:
+        if seconds is not None and seconds < shortest:
             message = (
-                f"{key} is {seconds:g}: seconds, counted from the start. Loading the libraries and the model takes "
-                "about a minute, so the run would stop with little or nothing trained. Raise it."
+                f"{key} is {seconds:g}: seconds, counted from the start. {why}, so the run would stop with little or "
+                "nothing trained. Raise it."
             )
             yield Problem(message, "short-time-limit", key, level="warning")
     if components.target.is_here:

@@ -203,13 +203,16 @@ def test_bf16_on_a_cpu_that_emulates_it_is_noted(
     assert [problem.key for problem in problems] == expected
 
 
-def test_a_time_limit_within_which_nothing_is_trained_is_warned_of() -> None:
-    components = make_components({"max_runtime_s": 4})
-    recipe = replace(components.recipe, sagemaker=SageMakerSettings(max_runtime_s=5))
+@pytest.mark.parametrize(
+    ("run_s", "job_s", "keys"),
+    [(4, 5, ["max_runtime_s", "sagemaker.max_runtime_s"]), (60, 60, ["sagemaker.max_runtime_s"]), (60, 600, [])],
+)
+def test_a_time_limit_within_which_nothing_is_trained_is_warned_of(run_s: int, job_s: int, keys: list[str]) -> None:
+    components = make_components({"max_runtime_s": run_s})
+    recipe = replace(components.recipe, sagemaker=SageMakerSettings(max_runtime_s=job_s))
     problems = check_components(replace(components, recipe=recipe)).problems
     assert [(one.kind, one.key, one.level) for one in problems] == [
-        ("short-time-limit", "max_runtime_s", "warning"),
-        ("short-time-limit", "sagemaker.max_runtime_s", "warning"),
+        ("short-time-limit", key, "warning") for key in keys
     ]
 
 

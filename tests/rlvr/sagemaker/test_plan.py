@@ -113,6 +113,17 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["--sagemaker.instance_type", "ml.g5.xlarge"], ["--sagemaker.instance_type=ml.g5.xlarge"]]
+)
+def test_a_key_in_its_short_and_its_long_form_is_refused(
+    run_script: Run, no_aws: dict[str, str], words: list[str]
+) -> None:
+    run = run_script(SCRIPT, "plan", "--config", GSM8K, "--instance_type", "ml.m5.xlarge", *words, env=no_aws)
+    assert run.returncode == 2 and "--instance_type is short for --sagemaker.instance_type" in run.stderr, run.stderr
+
+
+@pytest.mark.slow
 def test_an_apostrophe_on_the_command_line_is_part_of_the_value(run_script: Run, no_aws: dict[str, str]) -> None:
     words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
     run = run_script(SCRIPT, "plan", "--config", GSM8K, *words, env=no_aws)
