@@ -47,7 +47,8 @@ def code_execution(
         all_or_nothing: whether to pay 1 for passing all tests and 0 otherwise. Implies `stop_early`.
         stop_early: whether a program's tests after its first failure are not run. Its share ends there.
         log_metric: given by GRPOTrainer. Logs code_execution/verdict_ac and so on (shares of all tests), /no_program,
-            /compile_errors and /sandbox_errors (shares of completions), /cpu_s (mean per test), /judge_s (per batch).
+            /compile_errors, /sandbox_errors and /checker_errors (shares of completions), /cpu_s (mean per test),
+            /judge_s (per batch).
 
     Returns:
         0 to 1 per completion; None if there are no tests or the sandbox failed.

@@ -259,6 +259,7 @@ def test_metrics_of_a_batch_are_logged() -> None:
             "code_execution/no_program": 0.2,
             "code_execution/compile_errors": 0.2,
             "code_execution/sandbox_errors": 0.0,
+            "code_execution/checker_errors": 0.0,
             "code_execution/cpu_s": logged["code_execution/cpu_s"],
             "code_execution/judge_s": logged["code_execution/judge_s"],
         }

@@ -72,17 +72,6 @@ def _builtin_under_test(tests: Sequence[Mapping[str, Any]]) -> str | None:
     return min(used, default=None)
 
 
-def check_checker(source: str) -> None:
-    """Raise InputError unless a checker is Python and names a function `check`."""
-    fault = "defines no function check(input, output, expected)" if "check" not in source else None
-    try:
-        compile(source, "checker", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        fault = f"is not valid Python: {error}"
-    if fault is not None:
-        raise InputError(f"the checker {fault}.", kind="invalid-checker", key="checker")
-
-
 def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | None, has_checker: bool) -> Test:
     if not isinstance(test, Mapping):
         raise InputError(f"it is {type(test).__name__}. Give a dictionary.", kind="wrong-type")

@@ -27,7 +27,7 @@ from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 from rlvr.verifiers.code.problems import read_problems, row_faults
 from rlvr.verifiers.code.types import AC, CE, SE, SKIP, VERDICTS, Judgement, Submission
-from rlvr.verifiers.code.verdict import Outcome, columns, final_outcomes, tests_to_run
+from rlvr.verifiers.code.verdict import CHECKER_FAILS, Outcome, columns, final_outcomes, tests_to_run
 
 _log = logging.getLogger(__name__)
 LogMetric = Callable[[str, float], None]
@@ -131,6 +131,8 @@ def batch_metrics(rows: Sequence[JudgedRow], seconds: float) -> dict[str, float]
     metrics["compile_errors"] = sum(CE in row.verdicts for row in rows) / len(rows)
     metrics["sandbox_errors"] = sum(SE in row.verdicts for row in rows) / len(rows)
     judgements = [row.judgement for row in rows if row.judgement is not None]
+    failing = [any(reason.startswith(CHECKER_FAILS) for reason in judgement.reasons) for judgement in judgements]
+    metrics["checker_errors"] = sum(failing) / len(rows)
     runs = [run for judgement in judgements for run in zip(judgement.verdicts, judgement.cpu_s, strict=True)]
     cpu_s = [used_s for verdict, used_s in runs if verdict not in (CE, SE, SKIP)]
     if cpu_s:

@@ -11,13 +11,21 @@ from typing import Any
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
-from rlvr.verifiers.code.cases import check_checker, read_tests
+from rlvr.verifiers.code.cases import STDIO, Test, read_tests
+from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
 from rlvr.verifiers.code.types import Submission
+from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
+MAX_TRIED_CHECKERS = 64  # different ones, before training
+_MAX_TRIED_OUTPUT = 100_000  # bytes
+# A checker that raises these on an expected output is wrong. Others, such as ValueError, may be due to that output.
+_CHECKER_BUGS = (
+    "NameError:", "TypeError:", "ImportError:", "ModuleNotFoundError:", "FileNotFoundError:", "AttributeError: 'str' ",
+)  # fmt: skip
 _NUMBERS = ("tolerance", "time_s", "memory_mb")
 
 
@@ -61,6 +69,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     options.check()
     faults: list[str | None] = []
     languages = set()
+    checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
     for row in range(len(options.tests)):
         try:
             submission = _read_problem(options, row).submission
@@ -68,9 +77,10 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 faults.append("there is no test" if options.visibility != "public" else "there is no public test")
                 continue
             language = find_language(submission.language)
-            read_tests(submission, language)
+            tests = read_tests(submission, language)
             if submission.checker is not None:
                 check_checker(submission.checker)
+                _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
             faults.append(None)
         except InputError as error:
@@ -83,7 +93,42 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
+    for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
+        for row in rows:
+            faults[row] = fault
     return faults
+
+
+def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, tests: list[Test], row: int) -> None:
+    if checker not in checkers:
+        shown = (test for test in tests if test.form == STDIO and 0 < len(test.expected.strip()) <= _MAX_TRIED_OUTPUT)
+        test = next(shown, None)
+        if test is None or len(checkers) == MAX_TRIED_CHECKERS:
+            return
+        checkers[checker] = (test, [])
+    checkers[checker][1].append(row)
+
+
+def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_sandbox: bool) -> list[str | None]:
+    """Return for each checker how it fails on an expected output as the output of a program, or None."""
+    submissions = [
+        Submission(
+            f"import sys\nsys.stdout.buffer.write({test.expected!r})",
+            "python",
+            [{"input": test.content, "output": test.expected}],
+            Limits(time_s=0.5),
+            checker=checker,
+            allow_weak_sandbox=allow_weak_sandbox,
+        )
+        for checker, (test, _) in checkers.items()
+    ]
+    reasons = [judgement.reasons[0] for judgement in judge_many(submissions)]
+    return [
+        f"on an expected output, {reason}"
+        if reason.startswith(CHECKER_FAILS) and reason.removeprefix(CHECKER_FAILS).startswith(_CHECKER_BUGS)
+        else None
+        for reason in reasons
+    ]
 
 
 def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:

@@ -20,6 +20,7 @@ from rlvr.verifiers.code.compare_output import output_fault
 from rlvr.verifiers.code.compare_values import describe_value, value_fault
 from rlvr.verifiers.code.types import AC, CE, MLE, OLE, RE, SKIP, TLE, WA
 
+CHECKER_FAILS = "the checker fails: "  # start of a reason
 _MIN_LARGE = 100_000  # bytes of a returned value
 _MAX_EXCESS_S = 0.25  # CPU time beyond the limit until the watchdog kills, on a machine that is only busy
 
@@ -97,7 +98,7 @@ def checker_fault(result: ExecutionResult) -> str | None:
         return None
     if isinstance(verdict, (bool, int, float)):
         return "the checker rejects the output"
-    return f"the checker fails: {last_line_of(result.stderr) or 'no result'}"[:300]
+    return f"{CHECKER_FAILS}{last_line_of(result.stderr) or 'no result'}"[:300]
 
 
 def assert_verdict(program: ExecutionResult, runner: ExecutionResult, limits: Limits) -> Outcome:
