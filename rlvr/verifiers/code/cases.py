@@ -12,6 +12,7 @@ from typing import Any
 
 from rlvr.data.code.assert_tests import can_fail
 from rlvr.errors import InputError, error_context
+from rlvr.sandbox.compiler import function_name
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
 from rlvr.verifiers.code.tolerance import check_comparison
@@ -40,7 +41,7 @@ def read_tests(submission: Submission, language: Language) -> list[Test]:
     """Check a submission's tests and encode them.
 
     Raises:
-        InputError: a test is invalid. The message has its number, and `key` the key.
+        InputError: a test is invalid, or does not fit the submission. The message has its number, and `key` the key.
     """
     tests = submission.tests
     if isinstance(tests, (str, bytes)) or not isinstance(tests, Sequence):
@@ -50,7 +51,35 @@ def read_tests(submission: Submission, language: Language) -> list[Test]:
     for number, test in enumerate(tests, 1):
         with error_context(f"test {number} of {len(tests)}"):
             checked.append(_read_test(test, language, entry_point, submission.checker is not None))
+    if language.compiled and any(test.form == CALL for test in checked):
+        _check_calls(submission, language, checked)
     return checked
+
+
+def _check_calls(submission: Submission, language: Language, tests: Sequence[Test]) -> None:
+    """Check that the function of a compiled program can be called."""
+    if language.name != "cpp":
+        raise InputError(
+            f"tests call a function in {language.name}. Only Python and C++ functions can be called.",
+            kind="unsupported-test",
+        )
+    if not submission.signature:
+        raise InputError(
+            "tests call a function in C++. Give its signature, as in 'int add(int, int)'.",
+            kind="missing-signature",
+            key="signature",
+        )
+    name = function_name(submission.signature)
+    if name != submission.entry_point:
+        raise InputError(
+            f"the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.",
+            kind="invalid-signature",
+            key="signature",
+        )
+    if any(test.form != CALL for test in tests):
+        raise InputError(
+            "calls and tests of standard input are mixed. A C++ program has one or the other.", kind="mixed-tests"
+        )
 
 
 def _builtin_under_test(tests: Sequence[Mapping[str, Any]]) -> str | None:

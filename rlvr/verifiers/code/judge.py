@@ -15,11 +15,10 @@ from typing import Any
 
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.capabilities import WEAK, detect_capabilities
-from rlvr.sandbox.compiler import function_name
 from rlvr.sandbox.languages import Language, compiler_path, find_language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.zygote_client import ZygoteError
-from rlvr.verifiers.code.cases import ASSERT, CALL, Test, digest, read_tests
+from rlvr.verifiers.code.cases import Test, digest, read_tests
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.options import is_count
@@ -101,11 +100,13 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         if id(submission.tests) not in digests:
             digests[id(submission.tests)] = digest(submission.tests)
         language = find_language(submission.language)
-        tests_key = (language.name, submission.entry_point, submission.checker is None, digests[id(submission.tests)])
+        tests_key = (
+            language.name, submission.entry_point, submission.signature, submission.checker is None,
+            digests[id(submission.tests)],
+        )  # fmt: skip
         if tests_key not in tests_by_key:
             with _location(index, len(checked)):
                 tests_by_key[tests_key] = read_tests(submission, language)
-                _check_calls(submission, language, tests_by_key[tests_key])
         key = (replace(submission, tests=(), allow_weak_sandbox=False), tests_key)
         keys.append(key)
         if key not in runs:
@@ -173,34 +174,6 @@ def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bo
     if submission.checker is not None:
         check_checker(submission.checker)
     return submission
-
-
-def _check_calls(submission: Submission, language: Language, tests: Sequence[Test]) -> None:
-    """Check that a compiled program's function can be called."""
-    if not language.compiled or not any(test.form in (CALL, ASSERT) for test in tests):
-        return
-    if language.name != "cpp":
-        raise InputError(
-            f"tests call a function in {language.name}. Only Python and C++ functions can be called.",
-            kind="unsupported-test",
-        )
-    if not submission.signature:
-        raise InputError(
-            "tests call a function in C++. Give its signature, as in 'int add(int, int)'.",
-            kind="missing-signature",
-            key="signature",
-        )
-    name = function_name(submission.signature)
-    if name != submission.entry_point:
-        raise InputError(
-            f"the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.",
-            kind="invalid-signature",
-            key="signature",
-        )
-    if any(test.form != CALL for test in tests):
-        raise InputError(
-            "calls and tests of standard input are mixed. A C++ program has one or the other.", kind="mixed-tests"
-        )
 
 
 class _SubmissionRun:
