@@ -63,7 +63,7 @@ def judge(
             number from 1 on) for a right output.
         comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no". Of the values of calls:
             "float" and "unordered"; anything else compares exactly.
-        tolerance: of "float", absolute or relative.
+        tolerance: of "float", absolute or relative. An error if no comparison is "float".
         stop_early: whether tests after the first failure are not run (SKIP).
         max_timeouts: so many tests may exceed the time limit; those after them are not run (SKIP). None: all are run.
         sample: run only this many tests, drawn with `seed`. The others are SKIP and do not count.
@@ -101,8 +101,8 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
             digests[id(submission.tests)] = digest(submission.tests)
         language = find_language(submission.language)
         tests_key = (
-            language.name, submission.entry_point, submission.signature, submission.checker is None,
-            digests[id(submission.tests)],
+            language.name, submission.entry_point, submission.signature, submission.comparison, submission.tolerance,
+            submission.checker is None, digests[id(submission.tests)],
         )  # fmt: skip
         if tests_key not in tests_by_key:
             with _location(index, len(checked)):

@@ -16,7 +16,7 @@ from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
-from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
+from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison, check_tolerance_applies
 from rlvr.verifiers.code.types import Submission
 from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
@@ -68,7 +68,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     """
     options.check()
     faults: list[str | None] = []
-    languages = set()
+    languages, has_float = set(), False
     checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
     for row in range(len(options.tests)):
         try:
@@ -82,9 +82,13 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 check_checker(submission.checker)
                 _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
+            has_float = has_float or "float" in (submission.comparison, *(test.comparison for test in tests))
             faults.append(None)
         except InputError as error:
             faults.append(str(error))
+    if languages and not has_float and not isinstance(options.comparison, list | tuple):
+        option = None if isinstance(options.tolerance, list | tuple) else options.tolerance
+        check_tolerance_applies(option, options.comparison)
     compiled = sorted((language for language in languages if language.compiled), key=lambda language: language.name)
     for language in compiled:
         compiler_path(language)
@@ -157,10 +161,15 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
 
 def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
     limits, entry = Limits(), functools.partial(_entry, options, row)
+    tests = _select_tests(options, row)
+    comparison, tolerance = entry("comparison"), entry("tolerance")
+    others = [test.get("comparison") for test in tests]
+    if not isinstance(options.tolerance, list | tuple) and "float" not in (comparison, *others):
+        tolerance = None  # the recipe's, for other rows
     submission = Submission(
         program="",
         language=find_language(entry("language", "python")).name,
-        tests=_select_tests(options, row),
+        tests=tests,
         limits=replace(
             limits,
             time_s=entry("time_s", limits.time_s) * options.time_factor,
@@ -169,13 +178,14 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
         entry_point=entry("entry_point"),
         signature=entry("signature"),
         checker=entry("checker"),
-        comparison=entry("comparison", "lines"),
-        tolerance=entry("tolerance", TOLERANCE),
+        comparison="lines" if comparison is None else comparison,
+        tolerance=TOLERANCE if tolerance is None else tolerance,
         sample=options.sample,
         seed=options.seed,
         allow_weak_sandbox=options.allow_weak_sandbox,
     )
     check_comparison(submission.comparison, submission.tolerance)
+    check_tolerance_applies(tolerance, comparison, others)
     return CodeProblem(submission, entry("prefix"))
 
 

@@ -299,6 +299,7 @@ INVALID = [
      "a program has one main"),
     ({"comparison": "tokns"}, "unknown-choice", "comparison", "a typo"),
     ({"tolerance": 2}, "invalid-tolerance", "tolerance", "everything would be right"),
+    ({"tolerance": 0.01}, "tolerance-without-float", "tolerance", "lines have no tolerance"),
     ({"sample": 0}, "invalid-sample", "sample", "nothing would be run"),
     ({"checker": "def check("}, "invalid-checker", "checker", "no Python"),
     ({"checker": "x = 1"}, "invalid-checker", "checker", "no function check"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rewards.code_execution import code_execution
 from rlvr.errors import InputError
 from rlvr.verifiers.code import judge_many
 from rlvr.verifiers.code.options import JudgeOptions
@@ -42,3 +43,50 @@ def test_the_signature_of_every_submission_is_checked() -> None:
     with pytest.raises(InputError) as error:
         judge_many([right, {**right, "signature": None}])
     assert (error.value.kind, error.value.row) == ("missing-signature", 1)
+
+
+HALF = {"input": "", "output": "0.5"}
+FLOAT, LINES = {**HALF, "comparison": "float"}, {**HALF, "comparison": "lines"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "tests", "is_valid", "why"),
+    [
+        ({"tolerance": [0.01], "comparison": ["float"]}, [HALF], True, "of the row"),
+        ({"tolerance": [0.01], "comparison": "float"}, [HALF], True, "beside an option"),
+        ({"tolerance": [0.01]}, [HALF, FLOAT], True, "of one of the tests"),
+        ({"tolerance": [1e-6], "comparison": ["lines"]}, [HALF], True, "the default, as prepared data have it"),
+        ({"comparison": ["float"]}, [{**HALF, "tolerance": 0.01}], True, "of a test, with the row's comparison"),
+        ({}, [{**FLOAT, "tolerance": 0.01}], True, "of a test"),
+        ({"tolerance": 0.01, "comparison": ["lines"]}, [HALF], True, "an option, for rows of another split"),
+        ({"tolerance": 0.01}, [FLOAT], True, "an option for a test"),
+        ({"tolerance": 0.01, "comparison": "float"}, [LINES], True, "two options"),
+        ({"tolerance": [0.01]}, [HALF], False, "without a comparison"),
+        ({"tolerance": [1e-6]}, [HALF], False, "the default, without a comparison"),
+        ({"tolerance": [0.01], "comparison": ["lines"]}, [HALF], False, "with another comparison"),
+        ({"tolerance": [0.01], "comparison": "tokens"}, [HALF], False, "with another option"),
+        ({"tolerance": [0.01]}, [{"assert": "assert f(1) == 0.5"}], False, "asserts have no tolerance"),
+        ({"tolerance": [0.01], "entry_point": ["f"]}, [{"call": [1], "expected": 0.5}], False, "calls need it, too"),
+        ({}, [{**HALF, "tolerance": 0.01}], False, "of a test, without a comparison"),
+        ({"comparison": ["float"]}, [{**LINES, "tolerance": 0.01}], False, "of a test with another comparison"),
+    ],
+)
+def test_a_tolerance_needs_a_comparison_of_numbers(
+    columns: dict[str, Any], tests: list[Any], is_valid: bool, why: str
+) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[tests], **columns))
+    assert (fault is None) == is_valid, why
+    assert is_valid or "comparison: float" in str(fault)
+
+
+@pytest.mark.parametrize("comparison", [None, "lines"])
+def test_an_option_without_effect_on_any_row_is_refused(comparison: str | None) -> None:
+    with pytest.raises(InputError) as error:
+        row_faults(JudgeOptions(tests=[[HALF]], tolerance=0.01, comparison=comparison))
+    assert (error.value.kind, error.value.key) == ("tolerance-without-float", "tolerance")
+
+
+def test_an_option_is_for_the_rows_that_compare_numbers() -> None:
+    near = "```python\nprint(0.501)\n```"
+    columns: dict[str, Any] = {"tests": [[HALF]] * 2, "comparison": ["float", "lines"], "tolerance": 0.01}
+    assert code_execution([""] * 2, [near] * 2, **columns) == [1.0, 0.0]
