@@ -31,7 +31,7 @@ class JudgeOptions:
     signature: list[Any] | str | None = None  # of that function, in C++: "int add(int, int)"
     comparison: list[Any] | str | None = None  # of outputs: one of OUTPUT_COMPARISONS in tolerance.py
     tolerance: list[Any] | float | None = None  # of "float"
-    time_s: list[Any] | float | None = None  # CPU seconds per test; 2 by default
+    time_s: list[Any] | float | None = None  # CPU seconds per test; 2 by default, at most 60
     memory_mb: list[Any] | float | None = None  # memory per test; 256 by default
 
     # Options, one value for all rows.

@@ -20,6 +20,7 @@ from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison, check_tol
 from rlvr.verifiers.code.types import Submission
 from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
+MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
 MAX_TRIED_CHECKERS = 64  # different ones, before training
 _MAX_TRIED_OUTPUT = 100_000  # bytes
 # A checker that raises these on an expected output is wrong. Others, such as ValueError, may be due to that output.
@@ -163,6 +164,13 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
     limits, entry = Limits(), functools.partial(_entry, options, row)
     tests = _select_tests(options, row)
     comparison, tolerance = entry("comparison"), entry("tolerance")
+    time_s = entry("time_s", limits.time_s)
+    if time_s > MAX_TIME_S:
+        raise InputError(
+            f"time_s is {time_s:g}. Use at most {MAX_TIME_S} seconds per test. Is it in milliseconds?",
+            kind="invalid-limit",
+            key="time_s",
+        )
     others = [test.get("comparison") for test in tests]
     if not isinstance(options.tolerance, list | tuple) and "float" not in (comparison, *others):
         tolerance = None  # the recipe's, for other rows
@@ -172,7 +180,7 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
         tests=tests,
         limits=replace(
             limits,
-            time_s=entry("time_s", limits.time_s) * options.time_factor,
+            time_s=time_s * options.time_factor,
             memory_mb=entry("memory_mb", limits.memory_mb),
         ),
         entry_point=entry("entry_point"),

@@ -90,3 +90,19 @@ def test_an_option_is_for_the_rows_that_compare_numbers() -> None:
     near = "```python\nprint(0.501)\n```"
     columns: dict[str, Any] = {"tests": [[HALF]] * 2, "comparison": ["float", "lines"], "tolerance": 0.01}
     assert code_execution([""] * 2, [near] * 2, **columns) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_valid", "why"),
+    [
+        ({"time_s": [60]}, True, "the longest"),
+        ({"time_s": [60], "time_factor": 4.0}, True, "a slow machine"),
+        ({"time_s": [2000]}, False, "milliseconds in a column"),
+        ({"time_s": 2000}, False, "milliseconds in an option"),
+        ({"time_s": [500], "time_factor": 0.01}, False, "the factor is for machines, not for units"),
+    ],
+)
+def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: bool, why: str) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[SUMS], **options))
+    assert (fault is None) == is_valid, why
+    assert is_valid or "milliseconds" in str(fault)
