@@ -274,8 +274,12 @@ def _reference(task: Task, row: Mapping[str, Any]) -> list[str]:
 
 
 def answer_column(row: Mapping[str, Any]) -> str | None:
-    """The column with the row's right answer as text, by its usual names; None if there is none."""
-    return next((name for name in USUAL_GOLDS if isinstance(row.get(name), str) and row[name]), None)
+    """The column with the row's right answer as text, by its usual names; None if there is none.
+
+    Tests say what is right, but are no answer, also where they are JSON text.
+    """
+    names = (name for name in USUAL_GOLDS if name != "tests")
+    return next((name for name in names if isinstance(row.get(name), str) and row[name]), None)
 
 
 def _short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
