@@ -75,7 +75,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         try:
             submission = _read_problem(options, row).submission
             if not submission.tests:
-                faults.append("there is no test" if options.visibility != "public" else "there is no public test")
+                faults.append(_missing_tests(options, row))
                 continue
             language = find_language(submission.language)
             tests = read_tests(submission, language)
@@ -102,6 +102,13 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         for row in rows:
             faults[row] = fault
     return faults
+
+
+def _missing_tests(options: JudgeOptions, row: int) -> str:
+    if options.visibility == "public":
+        return "there is no public test"
+    is_empty_list = options.tests[row] is not None
+    return "there is no test" + ("; the task jsonl leaves out tests with an empty output" if is_empty_list else "")
 
 
 def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, tests: list[Test], row: int) -> None:

@@ -106,3 +106,16 @@ def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: 
     [fault] = row_faults(JudgeOptions(tests=[SUMS], **options))
     assert (fault is None) == is_valid, why
     assert is_valid or "milliseconds" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("tests", "is_explained", "why"),
+    [
+        (None, False, "the row has no tests"),
+        ([], True, "perhaps none were left"),
+        ("[]", True, "also as JSON text"),
+    ],
+)
+def test_a_row_whose_tests_were_left_out_says_so(tests: Any, is_explained: bool, why: str) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[tests]))
+    assert fault is not None and ("empty output" in fault) == is_explained, why
