@@ -21,7 +21,7 @@ from rlvr.verifiers.code.types import Submission
 from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
 MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
-MAX_TRIED_CHECKERS = 64  # different ones, before training
+MAX_TRIED_CHECKERS = 16  # different ones, before training
 _MAX_TRIED_OUTPUT = 100_000  # bytes
 # A checker that raises these on an expected output is wrong. Others, such as ValueError, may be due to that output.
 _CHECKER_BUGS = (
