@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.schema import hint
@@ -76,6 +79,29 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
                     "Google's style, which describes each argument under Args:."
                 )
                 yield Problem(message, "invalid-tool", environment.name)
+            if _forgets_its_result(method):
+                message = (
+                    f"{place} returns nothing: the model would read None after each call. Return text, or annotate it "
+                    "with -> None."
+                )
+                yield Problem(message, "invalid-tool", environment.name)
+
+
+def _forgets_its_result(method: Callable[..., Any]) -> bool:
+    """Whether a method that is not declared `-> None` has no `return` with a value, by its source if there is one."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    function = tree.body[0]
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function.decorator_list:
+        return False
+    if isinstance(function.returns, ast.Constant) and function.returns.value is None:
+        return False
+    nodes = list(ast.walk(function))
+    ends_in_error = isinstance(function.body[-1], ast.Raise)
+    gives = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
+    return not gives and not ends_in_error
 
 
 def check_template(components: RunComponents) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rlvr.console import SlowStep
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
@@ -31,7 +32,8 @@ def try_environments(task: Task, loaded: Sequence[Environment], environments: En
             continue  # `check_tools` refuses it
         numbers = [row for row, label in enumerate(labels) if label == environment.label][:TRIED_ROWS]
         if numbers:
-            yield from _Trial(index, environment, numbers, task, environments).run()
+            with SlowStep(f"Trying the environment {environment.name}: reset, tools, reference solution, reward"):
+                yield from list(_Trial(index, environment, numbers, task, environments).run())
             environments.end()
         else:
             message = f"No training row has the environment {environment.label}. Remove it, or add rows."
@@ -68,8 +70,10 @@ class _Trial:
             for rollout in rollouts:
                 added = max(added, len(rollout.observation() or ""))
                 if rollout.failed:
+                    columns = f", which has the columns {', '.join(self.rows[0])}"
                     yield self._problem(
-                        f"failed in row {row}: {rollout.failed.rstrip('.')}. Correct it, or the row",
+                        f"failed in row {row}: {rollout.failed.rstrip('.')}. Correct it, or the row"
+                        f"{columns if rollout.failed.startswith('reset') else ''}",
                         row,
                         "environment-failed",
                     )

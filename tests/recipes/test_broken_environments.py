@@ -59,6 +59,10 @@ def folder(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "no_reset": "class NoReset:\n    def add(self) -> str:\n        '''Add.'''\n",
         "untyped": CLASS.replace("number: int", "number"),
         "silent_tool": CLASS.replace('"""Add to the count.', 'x = """Add.'),
+        "printing": CLASS.replace('return f"The count is', 'print(f"The count is').replace(
+            '{self.count}."', '{self.count}.")'
+        ),
+        "asking": CLASS.replace("target: int = 3", "goal: int"),
         "no_argument": CLASS.replace("            number: what to add.\n", "            other: what.\n"),
         "lacking": CLASS.replace("import sys", "import no_such_package"),
         "hanging": CLASS.replace("time.sleep(self.slow_s)", "time.sleep(600)"),
@@ -89,6 +93,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         ("counting.py", "untyped.py", "invalid-tool", "a tool without type hints"),
         ("counting.py", "silent_tool.py", "invalid-tool", "a tool without a docstring"),
         ("counting.py", "no_argument.py", "invalid-tool", "an argument that the docstring leaves out"),
+        ("counting.py", "printing.py", "invalid-tool", "a tool that forgets to return its text"),
         ("counting.py", "lacking.py", "package-not-installed", "a package is missing"),
         ("counting.py}", "counting.py, options: {start: many}}", "invalid-option", "an option of the wrong type"),
         ("counting.py}", "counting.py, options: {strat: 1}}", "unknown-option", "a typo in an option"),
@@ -117,6 +122,15 @@ def test_a_mistake_is_one_error(
     assert kind in [problem["kind"] for problem in problems], (why, problems)
     assert len(problems) == 1, (why, problems)
     assert kind != "invalid-tool" or problems[0]["line"] == 4, (why, problems)
+
+
+@pytest.mark.slow
+def test_a_reset_that_asks_for_another_column_is_answered_with_those_that_there_are(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [problem] = errors(folder, capsys, RECIPE.replace("counting.py", "asking.py"))
+    assert problem["kind"] == "environment-failed" and "goal" in problem["message"]
+    assert "has the columns" in problem["message"] and "target" in problem["message"]
 
 
 @pytest.mark.slow
