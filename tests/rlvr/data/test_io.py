@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,8 @@ def test_the_command_that_converts_a_table_of_text_works(tmp_path: Path, separat
     table.write_text(f'problem{separator}answer\n"1 {separator} 2"{separator}3\n')
     with pytest.raises(InputError) as error:
         read_rows(table)
-    command = str(error.value).partition("To convert it: ")[2]
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path, capture_output=True)
+    command = str(error.value).partition("To convert it: python ")[2]
+    subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path, capture_output=True)
     assert read_rows(tmp_path / "a.jsonl") == [{"problem": f"1 {separator} 2", "answer": 3}]
 
 
