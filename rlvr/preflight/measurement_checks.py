@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.io import question_key
@@ -118,6 +118,7 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
             "that the run reports. Use a positive weight, or name another reward in evaluation.metric.",
             "negative-metric", "rewards", level="warning",
         )  # fmt: skip
+    yield from _blind_metrics(components)
     measured = " + ".join(metric.label for metric in metrics_of(components.metric))
     for reward in components.rewards or ():
         read = sorted(REFERENCES & set(reward.columns))
@@ -128,6 +129,26 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
             f"right answers, training unlearns them. Accuracy is measured by {measured}. Use a positive weight, or "
             "name the metric in evaluation.metric.",
             "negative-verifier", "rewards", level="warning",
+        )  # fmt: skip
+
+
+def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
+    """Metrics that look at the answer's text alone, beside a reward that compares it with the data."""
+    metrics = components.metric if isinstance(components.metric, Mapping) else {None: components.metric}
+    for label, metric in metrics.items():
+        if metric is None or metric.columns or components.environments:
+            continue
+        others = [reward for reward in components.rewards or () if label is None or reward.applies(label)]
+        comparing = next((reward for reward in others if REFERENCES & set(reward.columns) and reward.weight > 0), None)
+        if comparing is None:
+            continue
+        of_task = f" of {label}" if label else ""
+        name = f"{{{label}: {comparing.name}}}" if label else comparing.name
+        yield Problem(
+            f"The metric{of_task} is {metric.name}, which does not read what is right: the accuracy would be the share "
+            f"of answers that {metric.name} pays 1. Set evaluation.metric: {name}, which reads "
+            f"{' and '.join(sorted(REFERENCES & set(comparing.columns)))}; or give it the largest weight.",
+            "blind-metric", "evaluation.metric", level="warning",
         )  # fmt: skip
 
 

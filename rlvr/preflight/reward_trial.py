@@ -358,6 +358,16 @@ def _unpaid_problems(
         index = scorer.rewards.index(reward)
         right = [answer for answer in values if answer.kind == "gold" and reward.columns
                  or answer.kind == "answer" and answer_column(task.train[answer.row]) in reward.columns]  # fmt: skip
+        paid = {answer.row for answer in right if (values[answer][index] or 0) > 0}
+        unpaid = sorted({answer.row for answer in right} - paid)
+        if paid and unpaid and right[0].kind == "answer":
+            yield Problem(
+                f"The reward {reward.name} pays for the right answer of training row {min(paid)}, but not for that of "
+                f"{count(len(unpaid), 'other tried row')} ({', '.join(map(str, unpaid))}) in any usual form. It gets "
+                "lists with one entry for each completion: does it compare each with the entry of its own row, and is "
+                "the data right?",
+                "pays-for-some-rows", f"rewards.{reward.name}", row=unpaid[0], level="warning",
+            )  # fmt: skip
         if not right or any((row[index] or 0) != 0 for row in values.values()):
             continue
         if all(row[index] is None for row in values.values()):

@@ -13,6 +13,7 @@ from rlvr.preflight.check import check_components
 from rlvr.preflight.measurement_checks import (
     GOOD_HALF_WIDTH,
     MAX_HALF_WIDTH,
+    check_metric_weight,
     check_repeated_prompts,
     half_width,
     rows_needed,
@@ -125,7 +126,11 @@ def test_a_metric_with_a_negative_weight_is_warned_of(weight: float, expected: l
 
 @pytest.mark.parametrize(
     ("columns", "weight", "expected"),
-    [(("final_answer",), -1.0, [("negative-verifier", "warning")]), (("final_answer",), 0.5, []), ((), -1.0, [])],
+    [
+        (("final_answer",), -1.0, [("negative-verifier", "warning")]),
+        (("final_answer",), 0.5, [("blind-metric", "warning")]),
+        ((), -1.0, []),
+    ],
 )
 def test_a_verifier_that_is_trained_against_is_warned_of(
     columns: tuple[str, ...], weight: float, expected: list[tuple[str, str]]
@@ -135,3 +140,23 @@ def test_a_verifier_that_is_trained_against_is_warned_of(
     metric = Reward("format", lambda **kwargs: [], weight=0.6)
     components = replace(make_components(), rewards=[verifier, metric], metric=metric)
     assert kinds(check_components(components).problems) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected", "why"),
+    [
+        ((), ["blind-metric"], "a format alone"),
+        (("answer",), [], "it compares with a column of another name"),
+        (("final_answer",), [], "it compares with the gold"),
+    ],
+)
+@pytest.mark.parametrize("label", ["", "sums"])
+def test_a_metric_that_reads_the_text_alone_is_warned_of(
+    columns: tuple[str, ...], expected: list[str], why: str, label: str
+) -> None:
+    metric = Reward("format", lambda **kwargs: [], columns=columns)
+    verifier = Reward("right", lambda **kwargs: [], columns=("final_answer",), applies_to=("sums",) if label else None)
+    components = replace(make_components(), rewards=[metric, verifier], metric={label: metric} if label else metric)
+    problems = list(check_metric_weight(components))
+    assert [problem.kind for problem in problems] == expected, why
+    assert all("right" in problem.message for problem in problems)

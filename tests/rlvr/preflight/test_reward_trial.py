@@ -348,3 +348,18 @@ def test_the_golds_of_gsm8k_earn_all_rewards_in_both_styles(gsm8k_folder: Path) 
         with Scorer(rewards) as scorer:
             [note] = try_rewards(recipe, load_task(spec), rewards, rewards[0], scorer)
         assert kinds([note]) == FIT and "16 tried golds" in note.message
+
+
+def of_the_first_row(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    """The mistake: one row's gold for the whole batch."""
+    return contains(completions, [final_answer[0]] * len(completions))
+
+
+@pytest.mark.parametrize(("function", "kind"), [(of_the_first_row, "pays-for-some-rows"), (contains, "")])
+def test_a_reward_that_reads_one_row_for_all_is_named(function: Any, kind: str) -> None:
+    rewards = [Reward("tested", function, columns=("final_answer",))]
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "final_answer": [str(row + 100) for row in range(64)]})
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, replace(sums(gold=False), train=rows), rewards, rewards[0], scorer)
+    found = [(one.kind, one.row) for one in problems if one.kind == "pays-for-some-rows"]
+    assert found == ([(kind, 4)] if kind else [])
