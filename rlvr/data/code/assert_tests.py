@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
+import importlib.util
+import re
+import sys
 from collections.abc import Iterator, Sequence
 
 from rlvr.data.code.io_tests import InvalidTests, Test
@@ -36,6 +40,49 @@ def can_fail(tree: ast.AST) -> bool:
     `def test_it(): …` for pytest.
     """
     return any(map(_can_fail, [tree, *_executed(tree, tree)]))
+
+
+def assert_fault(sources: Sequence[str], entry_point: str | None) -> str | None:
+    """Return why no program can pass asserts, as far as their names tell; None if nothing does.
+
+    Args:
+        sources: valid Python.
+    """
+    name = (entry_point or "").rpartition(".")[2]
+    if name and sources and not any(re.search(rf"\b{re.escape(name)}\b", source) for source in sources):
+        is_humaneval = any(re.search(r"\bcandidate\b", source) for source in sources)
+        fix = f"Call check({name}), or write {name} for candidate" if is_humaneval else "Correct one of them"
+        return f"entry_point is {entry_point!r}, but no assert names it. {fix}"
+    missing = next(
+        (module for source in sources for module in _imports(ast.parse(source)) if not _exists(module)), None
+    )
+    if missing is not None:
+        return (
+            f"its assert imports {missing!r}, which is not installed here. The program's own names are there without "
+            "an import"
+        )
+    return None
+
+
+def _imports(part: ast.AST) -> Iterator[str]:
+    """The packages that statements import, outside of `try`."""
+    for node in ast.iter_child_nodes(part):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." if node.level else (node.module or "").partition(".")[0]
+        elif not isinstance(node, ast.Try):
+            yield from _imports(node)
+
+
+@functools.cache
+def _exists(package: str) -> bool:
+    if package in sys.builtin_module_names:
+        return True
+    try:
+        return importlib.util.find_spec(package) is not None  # finds it without running it
+    except (ImportError, ValueError):
+        return False
 
 
 def _executed(part: ast.AST, tree: ast.AST) -> Iterator[ast.AST]:

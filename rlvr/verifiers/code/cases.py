@@ -153,6 +153,12 @@ def _read_call(test: Mapping[str, Any], language: Language, entry_point: str | N
             kind="missing-entry-point",
             key="entry_point",
         )
+    if not language.compiled and not all(part.isidentifier() for part in entry_point.split(".")):
+        raise InputError(
+            f"entry_point is {entry_point!r}. Use the name of a function, like add or Solution.add.",
+            kind="invalid-entry-point",
+            key="entry_point",
+        )
     arguments = test["call"]
     if isinstance(arguments, str) or not isinstance(arguments, Sequence):
         raise InputError(
@@ -202,7 +208,7 @@ def _read_assert(source: str, language: Language, entry_point: str | None, compa
     if not can_fail(tree):
         raise InputError(
             f"it can't fail: {source.strip()[:80]!r} asserts nothing, or in a function that it does not call. "
-            'Write "assert add(1, 2) == 3".',
+            'Write "assert add(1, 2) == 3", or call the function, as in check(add).',
             kind="assertless-test",
             key="assert",
         )

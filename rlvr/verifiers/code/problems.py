@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlvr.data.code.assert_tests import assert_fault
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
@@ -23,9 +24,10 @@ from rlvr.verifiers.code.verdict import CHECKER_FAILS
 MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
 MAX_TRIED_CHECKERS = 16  # different ones, before training
 _MAX_TRIED_OUTPUT = 100_000  # bytes
-# A checker that raises these on an expected output is wrong. Others, such as ValueError, may be due to that output.
+# A checker that does this on an expected output is wrong. Other errors, such as ValueError, may be due to that output.
 _CHECKER_BUGS = (
-    "NameError:", "TypeError:", "ImportError:", "ModuleNotFoundError:", "FileNotFoundError:", "AttributeError: 'str' ",
+    "it returned ", "NameError:", "TypeError:", "ImportError:", "ModuleNotFoundError:", "FileNotFoundError:",
+    "AttributeError: 'str' ",
 )  # fmt: skip
 _NUMBERS = ("tolerance", "time_s", "memory_mb")
 
@@ -79,6 +81,10 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 continue
             language = find_language(submission.language)
             tests = read_tests(submission, language)
+            asserts = [str(test["assert"]) for test in submission.tests if "assert" in test]
+            if fault := assert_fault(asserts, submission.entry_point):
+                faults.append(f"{fault}.")
+                continue
             if submission.checker is not None:
                 check_checker(submission.checker)
                 _add_checker(checkers, submission.checker, tests, row)

@@ -91,14 +91,16 @@ def compared(result: ExecutionResult, fault: str | None) -> Outcome:
 def checker_fault(result: ExecutionResult) -> str | None:
     """Return why a checker rejects an output, from the checker's own execution; None if it accepts."""
     verdict: Any = None
+    why = "no result"
     if result.exchange[:1] == protocol.NOTE_VALUE and result.status == 0:
         with contextlib.suppress(ValueError):
             verdict = values.decode(result.exchange[1:].decode())
+            why = f"it returned {verdict!r:.60}, but should return True, False or a number"
     if verdict is True or (isinstance(verdict, (int, float)) and not isinstance(verdict, bool) and verdict >= 1):
         return None
     if isinstance(verdict, (bool, int, float)):
         return "the checker rejects the output"
-    return f"{CHECKER_FAILS}{last_line_of(result.stderr) or 'no result'}"[:300]
+    return f"{CHECKER_FAILS}{last_line_of(result.stderr) or why}"[:300]
 
 
 def assert_verdict(program: ExecutionResult, runner: ExecutionResult, limits: Limits) -> Outcome:

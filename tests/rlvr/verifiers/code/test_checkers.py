@@ -79,6 +79,9 @@ def test_a_checker_that_cannot_be_called_is_refused(source: str, words: str, why
         ("import no_such_module", "ModuleNotFoundError", "a package that the sandbox lacks"),
         ("return sum(output) == 3", "TypeError", "text taken for numbers"),
         ("return output.decode() == expected", "AttributeError", "text taken for bytes"),
+        ("assert output.split() == expected.split()", "it returned None", "a forgotten return"),
+        ("print(output == expected)", "it returned None", "printed instead of returned"),
+        ("return str(output == expected)", "it returned '", "text"),
         ("return open(output).read() == open(expected).read()", "FileNotFoundError", "text taken for a path"),
     ],
 )

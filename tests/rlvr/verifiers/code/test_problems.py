@@ -119,3 +119,55 @@ def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: 
 def test_a_row_whose_tests_were_left_out_says_so(tests: Any, is_explained: bool, why: str) -> None:
     [fault] = row_faults(JudgeOptions(tests=[tests]))
     assert fault is not None and ("empty output" in fault) == is_explained, why
+
+
+@pytest.mark.parametrize(
+    ("source", "entry_point", "words", "why"),
+    [
+        ("assert add(1, 2) == 3", "add", None, "the function"),
+        ("assert Solution().add(1, 2) == 3", "Solution.add", None, "a method"),
+        ("def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)", "add", None, "HumanEval's, called"),
+        (
+            "def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(candidate)",
+            "add",
+            "check(add)",
+            "as it is not",
+        ),
+        ("assert candidate(1, 2) == 3", "add", "write add for candidate", "the name of its parameter"),
+        ("assert add(1, 2) == 3", "solve", "no assert names it", "a misspelt entry point"),
+        ("assert add(1, 2) == 3", None, None, "no entry point"),
+        ("import math, numpy.linalg\nassert add(1, 2) == math.floor(3)", None, None, "packages that are there"),
+        ("from solution import add\nassert add(1, 2) == 3", None, "'solution'", "the program is no module"),
+        ("from .solution import add\nassert add(1, 2) == 3", None, "'.'", "a relative one"),
+        (
+            "def test():\n    import no_such_one\n    assert add(1, 2) == 3\ntest()",
+            None,
+            "'no_such_one'",
+            "in a function",
+        ),
+        ("try:\n    import no_such_one\nexcept ImportError:\n    pass\nassert add(1, 2) == 3", None, None, "a choice"),
+    ],
+)
+def test_asserts_that_no_program_passes_are_named(
+    source: str, entry_point: str | None, words: str | None, why: str
+) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[[{"assert": source}]], entry_point=[entry_point]))
+    assert (fault is None) if words is None else (fault is not None and words in fault), why
+    if words is None:
+        method = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
+        program = method if entry_point == "Solution.add" else "def add(a, b):\n    return a + b\n"
+        submission = {
+            "program": program,
+            "language": "python",
+            "tests": [{"assert": source}],
+            "entry_point": entry_point,
+        }
+        assert judge_many([submission])[0].verdicts == ["AC"], "and a right program passes"
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "is_valid"), [("add", True), ("Solution.add", True), ("Solution().add", False), ("add()", False)]
+)
+def test_an_entry_point_of_a_call_is_a_name(entry_point: str, is_valid: bool) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[[CALL]], entry_point=[entry_point]))
+    assert (fault is None) == is_valid and (is_valid or "Solution.add" in str(fault))
