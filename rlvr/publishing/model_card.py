@@ -286,7 +286,7 @@ def _limits(run: RunRecord) -> Iterator[str]:
             "task, language or form of prompt, no sampling, and no safety."
         )
         yield (
-            f"An answer counts as right if the reward {run.metric} is 1. That checks the final answer, not the "
+            f"An answer counts as right if the reward {run.metric} is 1. That checks the result, not the "
             "reasoning before it."
         )
         if trained.get("unscored"):
