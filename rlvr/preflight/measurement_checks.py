@@ -139,7 +139,7 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
         if metric is None or metric.columns or components.environments:
             continue
         others = [reward for reward in components.rewards or () if label is None or reward.applies(label)]
-        comparing = next((reward for reward in others if REFERENCES & set(reward.columns) and reward.weight > 0), None)
+        comparing = next((reward for reward in others if REFERENCES & set(reward.columns) and reward.weight >= 0), None)
         if comparing is None:
             continue
         of_task = f" of {label}" if label else ""

@@ -151,11 +151,13 @@ def test_a_verifier_that_is_trained_against_is_warned_of(
     ],
 )
 @pytest.mark.parametrize("label", ["", "sums"])
+@pytest.mark.parametrize("weight", [1.0, 0.0], ids=["rewarded", "only watched"])
 def test_a_metric_that_reads_the_text_alone_is_warned_of(
-    columns: tuple[str, ...], expected: list[str], why: str, label: str
+    columns: tuple[str, ...], expected: list[str], why: str, label: str, weight: float
 ) -> None:
     metric = Reward("format", lambda **kwargs: [], columns=columns)
     verifier = Reward("right", lambda **kwargs: [], columns=("final_answer",), applies_to=("sums",) if label else None)
+    verifier.weight = weight
     components = replace(make_components(), rewards=[metric, verifier], metric={label: metric} if label else metric)
     problems = list(check_metric_weight(components))
     assert [problem.kind for problem in problems] == expected, why
