@@ -120,6 +120,11 @@ def jsonl(
         if ours in RESERVED:
             raise option_error("jsonl", "columns", f"TRL reserves the name {ours!r}. Choose another name.")
 
+    golds = ("final_answer", (columns or {}).get("final_answer"))
+    if shown := next((field for field in fields if field in golds), None):
+        problem = f"it shows the right answer, {{{shown}}}, in the prompt. Remove it from the template."
+        raise option_error("jsonl", "prompt_template", problem)
+
     raw, notes = _read(path, test_path, subset, train_split)
     if "input_output" not in (columns or {}).values():
         raw, conversion_notes = _convert_apps_rows(path, raw, prompt_template)
