@@ -86,6 +86,7 @@ def jsonl(
         train_split: the split of the hub dataset to train on.
         columns: our name -> their name. Only these columns are kept; by default all are, under their own names.
         prompt_template: the prompt, with {column} for a value of the row (our names or theirs) and {{ }} for braces.
+            {final_answer} is refused: it would show the model what is right.
         system: a system message before the prompt; requires style: chat, or prompts that are messages.
         style: "text" keeps a text prompt as it is, "chat" makes it a user message.
         validation_fraction, test_fraction: share of the training rows to hold out, if the data has no such split.
