@@ -14,6 +14,7 @@ from rlvr.formatting import count
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.data_checks import prompt_key
 from rlvr.scoring.reward import metrics_of
+from rlvr.scoring.signature import columns_read
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
@@ -121,7 +122,7 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
     yield from _blind_metrics(components)
     measured = " + ".join(metric.label for metric in metrics_of(components.metric))
     for reward in components.rewards or ():
-        read = sorted(REFERENCES & set(reward.columns))
+        read = sorted(REFERENCES & columns_read(reward))
         if reward.weight >= 0 or reward in metrics_of(components.metric) or not read:
             continue
         yield Problem(
@@ -136,10 +137,12 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
     """Metrics that look at the answer's text alone, beside a reward that compares it with the data."""
     metrics = components.metric if isinstance(components.metric, Mapping) else {None: components.metric}
     for label, metric in metrics.items():
-        if metric is None or metric.columns or components.environments:
+        if metric is None or metric.columns or REFERENCES & columns_read(metric) or components.environments:
             continue
         others = [reward for reward in components.rewards or () if label is None or reward.applies(label)]
-        comparing = next((reward for reward in others if REFERENCES & set(reward.columns) and reward.weight >= 0), None)
+        comparing = next(
+            (reward for reward in others if REFERENCES & columns_read(reward) and reward.weight >= 0), None
+        )
         if comparing is None:
             continue
         of_task = f" of {label}" if label else ""
@@ -147,7 +150,7 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
         yield Problem(
             f"The metric{of_task} is {metric.name}, which does not read what is right: the accuracy would be the share "
             f"of answers that {metric.name} pays 1. Set evaluation.metric: {name}, which reads "
-            f"{' and '.join(sorted(REFERENCES & set(comparing.columns)))}; or give it the largest weight.",
+            f"{' and '.join(sorted(REFERENCES & columns_read(comparing)))}; or give it the largest weight.",
             "blind-metric", "evaluation.metric", level="warning",
         )  # fmt: skip
 

@@ -18,9 +18,9 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.red_team.attacks import Seen, Text, is_constant, render
-from rlvr.scoring.call import visible_names
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.signature import columns_read, visible_names
 from rlvr.verifiers.completion_text import completion_text
 
 ROWS = 16  # of the training split, spread evenly over it
@@ -37,8 +37,8 @@ NOT_GOLD = frozenset(
 )
 USUAL_GOLDS = ("final_answer", "answer", "ground_truth", "solution", "target", "label", "tests")
 REFERENCE_FORMS = (
-    "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>", "The answer is {}.",
-    "Answer: {}", "{}",
+    "#### {}", "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>",
+    "The answer is {}.", "Answer: {}", "{}",
 )  # fmt: skip
 
 
@@ -232,7 +232,7 @@ def _gold_columns(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], 
     """The columns that say what is right: `final_answer`, or what the rewards read, less what the prompt shows."""
     if "final_answer" in columns and len({str(row["final_answer"]) for row in rows}) > 1:
         return ["final_answer"]
-    read = {name for reward in rewards for name in visible_names(reward.function) or reward.columns}
+    read = {name for reward in rewards for name in visible_names(reward.function) or columns_read(reward)}
     named = [name for name in columns if name in read - NOT_GOLD and not _is_shown(rows[0], name)]
     return named or [name for name in USUAL_GOLDS if name in columns][:1]
 

@@ -23,8 +23,8 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import count
 from rlvr.rescoring.conversations import as_json, as_text, without_nulls
-from rlvr.scoring.registry import FROM_TRAINER, optional_columns
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.signature import FROM_TRAINER, optional_columns
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from rlvr.errors import InputError
 from rlvr.formatting import is_number
 from rlvr.rescoring.conversations import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.environment_reward import ENVIRONMENT
-from rlvr.scoring.registry import FROM_TRAINER
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
+from rlvr.scoring.signature import FROM_TRAINER
 
 # Rows per call of a reward. A batch never holds rows of two steps.
 BATCH = 256

@@ -25,16 +25,15 @@ from rlvr.reward_server.limits import ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import (
-    FROM_TRAINER,
     companion_function,
     environment_info,
     load_reward,
     load_rewards,
-    required_columns,
     worker_group,
 )
 from rlvr.scoring.reward import Reward, label_of
 from rlvr.scoring.reward_worker import served_item
+from rlvr.scoring.signature import FROM_TRAINER, required_columns
 from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dis
 import hashlib
-import inspect
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from rlvr.scoring.results import CallResult, Note
 from rlvr.scoring.reward import Reward, as_values, file_of, own_traceback
 
 MAX_TRACE = 4000  # characters
-_READS_ALL_NAMES = frozenset({"locals", "vars", "eval", "exec", "sys", "inspect"})
 
 
 def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: object) -> CallResult:
@@ -75,26 +71,3 @@ def digest_of_file(file: str | None) -> str:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
     except OSError:
         return ""
-
-
-def visible_names(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The keyword arguments that a function can see; None if it may see all.
-
-    A function that never touches its `**kwargs` can't see what is in them, so it need not be sent: a million token
-    numbers, or megabytes of tests for a reward that only reads the text.
-    """
-    if not isinstance(function, types.FunctionType):
-        function = type(function).__call__
-    if not isinstance(function, types.FunctionType):
-        return None
-    code = function.__code__
-    named = code.co_argcount + code.co_kwonlyargcount
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        rest = code.co_varnames[named + bool(code.co_flags & inspect.CO_VARARGS)]
-        for instruction in dis.get_instructions(code):
-            operand = instruction.argval
-            if operand == rest or (isinstance(operand, tuple) and rest in operand):
-                return None
-    if _READS_ALL_NAMES.intersection(code.co_names):
-        return None
-    return frozenset(code.co_varnames[:named])

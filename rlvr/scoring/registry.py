@@ -33,11 +33,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
 from rlvr.scoring.reward import MODULE_FIX, Reward, own_traceback
-
-# Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
-FROM_TRAINER = frozenset(
-    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
-)
+from rlvr.scoring.signature import named_parameters, parameters, required_columns
 
 
 def load_task(spec: TaskSpec) -> Task:
@@ -51,7 +47,7 @@ def load_task(spec: TaskSpec) -> Task:
         weights = {part.label: part.weight for part in spec.parts if part.weight is not None}
         return mix({part.label: load_task(part) for part in spec.parts}, weights or None)
     function, where = find_plugin("task", "tasks", spec.name)
-    check_options("task", spec.name, where, spec.options, _named(function, required=False))
+    check_options("task", spec.name, where, spec.options, named_parameters(function, required=False))
     try:
         task = function(**spec.options)
     except (InputError, OSError):  # said in a sentence, or of the hub and the disk
@@ -112,14 +108,14 @@ def load_reward(spec: RewardSpec) -> Reward:
         return Reward(spec.name, environment_reward, weight=spec.weight, gate=spec.gate, applies_to=spec.applies_to)
     target, where = find_plugin("reward", "rewards", spec.name)
     options = dict(spec.options)
-    if inspect.isfunction(target) and "completion" in _parameters(target):
+    if inspect.isfunction(target) and "completion" in parameters(target):
         raise InputError(
             f"The reward {spec.name} ({where}) takes one completion, but a reward gets those of a batch. Write "
             f"def {target.__name__}(completions, **kwargs), and return a list with one number for each.",
             kind="not-a-reward", key=spec.name,
         )  # fmt: skip
-    if inspect.isclass(target) or "completions" not in _parameters(target):
-        check_options("reward", spec.name, where, options, _parameters(target))
+    if inspect.isclass(target) or "completions" not in parameters(target):
+        check_options("reward", spec.name, where, options, parameters(target))
         try:
             target = target(**options)
         except TypeError as error:
@@ -132,13 +128,13 @@ def load_reward(spec: RewardSpec) -> Reward:
                 "docs/write-a-reward.md shows what one looks like.",
                 kind="not-a-reward", key=spec.name,
             )  # fmt: skip
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(target).values()):
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters(target).values()):
         raise InputError(
             f"The reward {spec.name} ({where}) takes no **kwargs, but is called with more than it asks for (prompts, "
             "completion_ids, every column of the data). Add **kwargs to its parameters.",
             kind="not-a-reward", key=spec.name,
         )  # fmt: skip
-    check_options("reward", spec.name, where, options, _named(target, required=False))
+    check_options("reward", spec.name, where, options, named_parameters(target, required=False))
     return Reward(
         name=spec.name,
         function=target,
@@ -325,36 +321,6 @@ def _member(kind: str, module: types.ModuleType, function: str, where: str) -> t
             hint += f" Name the function like the file, or write {where}:FUNCTION in the recipe."
         raise _not_found(kind, f"The {kind} {where} has no function {function}. {hint}")
     return member, where
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
-
-
-def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The columns of the data that a reward, or a companion function of its file, can't be called without."""
-    return tuple(sorted(_named(function, required=True)))
-
-
-def optional_columns(reward: Reward) -> set[str]:
-    """The columns that a reward reads if the data has them: options that may be lists (`language: list[Any] | str`).
-
-    Options that the recipe sets are left out.
-    """
-    options = _named(reward.function, required=False)
-    lists = {name for name, option in options.items() if str(option.annotation).startswith(("list", "Sequence"))}
-    return lists - reward.options.keys()
-
-
-def _named(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:
-    """The parameters that are passed by name, but not by the trainer itself: columns are required, options are not."""
-    return {
-        name: parameter
-        for name, parameter in _parameters(function).items()
-        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        and name not in FROM_TRAINER
-        and (parameter.default is parameter.empty) == required
-    }
 
 
 def check_options(

@@ -34,12 +34,11 @@ from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
-from rlvr.scoring.call import visible_names
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import FailureReporter, report
-from rlvr.scoring.registry import optional_columns
 from rlvr.scoring.results import CallResult, RewardFailure, Scored, spread
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.signature import columns_read, visible_names
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 __all__ = ["RewardFailure", "Scored", "Scorer", "report"]
@@ -83,7 +82,7 @@ class Scorer:
         self.batch_timeout_s = batch_timeout_s
         self.seed = seed
         self.rank = rank
-        self._columns = [sorted({*reward.columns, *optional_columns(reward)}) for reward in self.rewards]
+        self._columns = [sorted(columns_read(reward)) for reward in self.rewards]
         self._visible = [visible_names(reward.function) for reward in self.rewards]
         self._backends = make_backends(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
         for _, backend in self._backends:

@@ -363,3 +363,73 @@ def test_a_reward_that_reads_one_row_for_all_is_named(function: Any, kind: str) 
         problems = try_rewards(RECIPE, replace(sums(gold=False), train=rows), rewards, rewards[0], scorer)
     found = [(one.kind, one.row) for one in problems if one.kind == "pays-for-some-rows"]
     assert found == ([(kind, 4)] if kind else [])
+
+
+def adds_form_and_value(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    """The mistake: 1 for the form and 1 for the value, as tutorials add them."""
+    found = [re.search(r"#### (\d+)$", text) for text in completions]
+    return [float(match is not None) + float(match is not None and match[1] == gold)
+            for match, gold in zip(found, final_answer, strict=True)]  # fmt: skip
+
+
+def pays_half(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [value / 2 for value in right(completions, final_answer)]
+
+
+def form_alone(completions: list[Any], **kwargs: Any) -> list[float]:
+    return [float(text.startswith("#### ")) for text in completions]
+
+
+@pytest.mark.parametrize(
+    ("function", "has_gold", "kind", "level"),
+    [
+        (adds_form_and_value, False, "accepted-wrong", "error"),
+        (adds_form_and_value, True, "accepted-wrong", "error"),
+        (pays_half, False, "metric-below-one", "warning"),
+        (pays_half, True, "refused-gold", "error"),
+        (form_alone, False, "", ""),  # a metric that looks at the text alone does as it says
+        (right, False, "", ""),
+    ],
+)
+def test_a_metric_must_give_one_to_right_answers_alone(function: Any, has_gold: bool, kind: str, level: str) -> None:
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "final_answer": [str(row) for row in range(64)]})
+    task = Task(rows, rows, rows, gold=(lambda row: f"So #### {row['final_answer']}") if has_gold else None)
+    rewards = [Reward("tested", function, columns=() if function is form_alone else ("final_answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, task, rewards, rewards[0], scorer)
+    assert [(one.kind, one.level) for one in problems if one.kind != "reward-trial"] == (
+        [(kind, level)] if kind else []
+    )
+    if kind == "accepted-wrong":
+        shown = "'So #### 987654'" if has_gold else "'#### 987654'"
+        assert problems[0].row == 0 and f"it returns 1 for {shown}, where final_answer is '0'" in problems[0].message
+
+
+def takes_misspelt(completions: list[Any], **kwargs: Any) -> list[float]:
+    return right(completions, kwargs.get("final_anser", [None] * len(completions)))
+
+
+def takes_another(completions: list[Any], **kwargs: Any) -> list[float]:
+    return right(completions, kwargs.get("gold", [None] * len(completions)))
+
+
+def takes_more(completions: list[Any], **kwargs: Any) -> list[float]:
+    kwargs.get("difficulty")
+    return right(completions, kwargs["final_answer"])
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (takes_misspelt, ["reads 'final_anser'", "`*, final_answer, **kwargs`"]),
+        (takes_another, ["reads 'gold'", "it has final_answer", "paid for none"]),
+        (takes_more, []),  # a column that it can do without
+    ],
+)
+@pytest.mark.parametrize("has_gold", [False, True])
+def test_columns_that_kwargs_lack_are_named(function: Any, said: list[str], has_gold: bool) -> None:
+    problems = [one for one in tried(reward(right), reward(function), gold=has_gold) if one.kind != "reward-trial"]
+    assert [(one.kind, one.level, one.key) for one in problems] == (
+        [("missing-column", "warning", f"rewards.{function.__name__}")] if said else []
+    )
+    assert all(words in problems[0].message for words in said)

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.call import visible_names
 from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, EXIT_FIX, FILE_FIX, FIXES, INPUT_FIX, TEXT_FIX
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import MODULE_FIX, Reward
@@ -591,40 +590,6 @@ def _below(pid: int) -> dict[int, str]:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def _named(completions: Any, *, gold: Any, **kwargs: Any) -> None: ...
-
-
-def _touches(completions: Any, **rest: Any) -> Any:
-    return rest.get("gold")
-
-
-def _passes_on(completions: Any, **kwargs: Any) -> Any:
-    return lambda: _named(completions, **kwargs)
-
-
-def _looks_around(completions: Any, *, gold: Any, **kwargs: Any) -> Any:
-    return locals()
-
-
-class _Called:
-    def __call__(self, completions: Any, gold: Any, **kwargs: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("function", "seen", "why"),
-    [
-        (_named, {"completions", "gold"}, "what it names is all it can see"),
-        (_Called(), {"self", "completions", "gold"}, "the same for an object that can be called"),
-        (_touches, None, "what it takes out of the others can't be told"),
-        (_passes_on, None, "nor what it passes on, if only later"),
-        (_looks_around, None, "and these are the others as well"),
-        (max, None, "nothing is known of what isn't written in Python"),
-    ],
-)
-def test_arguments_that_a_function_cannot_see_are_not_sent(function: Any, seen: set[str] | None, why: str) -> None:
-    assert visible_names(function) == seen, why
 
 
 def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_others() -> None:

@@ -1,0 +1,107 @@
+"""The answers that the reward trial has scored: right ones, a wrong one, and answers without content."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlvr.data.task import Task
+from rlvr.environments.proxies import Environments
+from rlvr.red_team.attacks import NOISE
+from rlvr.red_team.target import REFERENCE_FORMS, answer_column
+from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.results import Scored
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.signature import columns_read
+
+if TYPE_CHECKING:
+    from rlvr.scoring.scorer import Scorer
+
+ROWS_WITH_FORMS = 4  # whose right answers, without a gold, and wrong ones are tried in each of REFERENCE_FORMS
+STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
+WRONG = "987654"  # the right answer of no row that is tried with it
+
+# Answers without content, and what messages call them.
+EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "prompt": "the repeated prompt"}
+WORDS = {
+    "gold": "the task's gold",
+    "answer": "the row's right answer",
+    "wrong": f"the wrong answer {WRONG}",
+    "number": "an answer with a number",
+    **EMPTY_ANSWERS,
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A completion to try: one of `WORDS` for a row of the training split."""
+
+    kind: str
+    row: int
+    text: str
+
+
+Values = dict[Answer, list[float | None]]  # of each reward of the scorer
+
+
+def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_played: bool) -> list[Answer]:
+    """Each answer to try for these training rows.
+
+    Args:
+        metric: gets wrong answers too, if it reads the right ones.
+        is_played: whether completions call tools, so that none is right without a call.
+    """
+    answers = []
+    for number in numbers:
+        row = task.train[number]
+        gold = task.gold(row) if task.gold is not None else None
+        if gold is not None:
+            answers.append(Answer("gold", number, str(gold)))
+        elif not is_played and number in numbers[:ROWS_WITH_FORMS] and (column := answer_column(row)):
+            answers += [Answer("answer", number, form.format(row[column])) for form in REFERENCE_FORMS]
+        answers.append(Answer("empty", number, ""))
+        answers.append(Answer("noise", number, NOISE))
+        prompt = row["prompt"]
+        answers.append(Answer("prompt", number, prompt if isinstance(prompt, str) else str(prompt[-1]["content"])))
+    if not is_played:
+        for number in numbers[:ROWS_WITH_FORMS]:
+            answers += _wrong_answers(task, number, metric)
+    return answers
+
+
+def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
+    """A wrong number in the form of the row's gold, and in the usual ones."""
+    row = task.train[number]
+    column = answer_column(row)
+    if column not in columns_read(metric) or WRONG in row[column]:
+        return
+    gold = task.gold(row) if task.gold is not None else None
+    before, found, after = str(gold).rpartition(row[column]) if gold is not None else ("", "", "")
+    if found:
+        yield Answer("wrong", number, f"{before}{WRONG}{after}")
+    for form in REFERENCE_FORMS:
+        yield Answer("wrong", number, form.format(WRONG))
+
+
+def score_answers(
+    task: Task,
+    answers: Sequence[Answer],
+    scorer: Scorer,
+    environments: Environments | None,
+    skipped: Collection[str],
+    *,
+    as_text: bool = False,
+) -> Scored:
+    """Score answers; with `as_text`, as plain text even where completions are chat messages."""
+    rows = [task.train[answer.row] for answer in answers]
+    completions: list[Any] = [
+        [{"role": "assistant", "content": answer.text}] if task.is_chat and not as_text else answer.text
+        for answer in answers
+    ]
+    columns = {name: [row[name] for row in rows] for name in task.train.column_names if name != "prompt"}
+    if environments is not None:
+        columns[ENVIRONMENTS] = environments.reset(rows, STEP)
+    token_ids: list[list[int]] = [[0] * len(answer.text) for answer in answers]  # only their lengths differ
+    prompts = [row["prompt"] for row in rows]
+    return scorer.score(prompts, completions, columns, completion_ids=token_ids, step=STEP, skipped=skipped)

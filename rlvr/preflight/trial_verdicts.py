@@ -1,0 +1,236 @@
+"""What the scores of the tried answers say about the rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlvr.config import schema
+from rlvr.data.task import Task
+from rlvr.errors import Level, Problem
+from rlvr.formatting import count
+from rlvr.preflight.trial_answers import EMPTY_ANSWERS, WORDS, Values, score_answers
+from rlvr.red_team.target import REFERENCE_FORMS, answer_column
+from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
+from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.signature import columns_read, taken_from_kwargs
+
+SHOWN_ROWS = 5
+MAX_SHOWN = 80  # characters of a column and its value in a message
+MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
+MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
+
+
+def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """Answers that the metric, the reward of this index, takes as right or wrong against expectation."""
+    # A metric that reads a column compares with the data, so its verdict on golds is certain. One that looks at the
+    # text alone may want something that no gold of the task has.
+    level: Level = "error" if _reads_data(metric, task) else "warning"
+    for kind, words in EMPTY_ANSWERS.items():
+        scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind}
+        right = [row for row, score in scores.items() if score >= 1]
+        if right:
+            message = f"{metric.name} takes {words} as right in {_rows(right, len(scores))}."
+            # An example or a choice in the prompt is the right answer of some rows by chance.
+            by_chance = kind == "prompt" and len(right) <= MOST_RIGHT_PROMPTS * len(scores)
+            of_kind: Level = "warning" if by_chance else level
+            yield Problem(message, "accepted-noise", f"rewards.{metric.name}", row=right[0], level=of_kind)
+    golds = {answer.row: row[index] for answer, row in values.items() if answer.kind == "gold"}
+    wrong = [row for row, score in golds.items() if score is not None and score < 1]
+    if wrong:
+        message = (
+            f"{metric.name} takes the task's own gold as wrong in {_rows(wrong, len(golds))}: such a row trains the "
+            "wrong thing. Do the rewards fit the task (answer format, options)? scripts/score.py --why explains one."
+        )
+        level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
+        yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
+    yield from _accepted_wrong(metric, index, task, values)
+    yield from _below_one(metric, index, task, values)
+
+
+def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """Well-formed wrong answers that count as right, for example since the form alone earns 1."""
+    tried = {answer.row for answer in values if answer.kind == "wrong"}
+    # The first of each row: in the form of the gold, if there is one.
+    accepted = {answer.row: answer for answer, row in reversed(values.items())
+                if answer.kind == "wrong" and (row[index] or 0.0) >= 1}  # fmt: skip
+    if not accepted:
+        return
+    first = min(accepted)
+    answer, column = accepted[first], answer_column(task.train[first])
+    shown = answer.text if len(answer.text) <= MAX_SHOWN else f"…{answer.text[-MAX_SHOWN:]}"
+    yield Problem(
+        f"{metric.name} takes a wrong answer as right in {_rows(sorted(accepted), len(tried))}: it returns "
+        f"{values[answer][index]:.3g} for {shown!r}, where {column} is {task.train[first][column]!r:.{MAX_SHOWN}}. An "
+        "accuracy counts every answer with 1 or more. Return 1 for right answers alone, and pay for the form in a "
+        "reward of its own.",
+        "accepted-wrong", f"rewards.{metric.name}", row=first,
+        level="error" if len(accepted) == len(tried) else "warning",
+    )  # fmt: skip
+
+
+def _below_one(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """A metric that pays for right answers, but for none of them as much as an accuracy counts."""
+    right = [row[index] or 0.0 for answer, row in values.items()
+             if answer.kind == "answer" and answer_column(task.train[answer.row]) in columns_read(metric)]  # fmt: skip
+    most = max(right, default=0.0)
+    if 0 < most < 1:
+        yield Problem(
+            f"{metric.name} returns at most {most:.3g} for the tried right answers. An accuracy counts answers with 1 "
+            "or more, so it may stay at 0. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
+            "metric-below-one", f"rewards.{metric.name}", level="warning",
+        )  # fmt: skip
+
+
+def payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) -> Iterator[Problem]:
+    """Rewards that pay for answers without content, where their gates let them."""
+    names = [reward.name for reward in rewards]
+    for index, reward in enumerate(rewards):
+        gate = names.index(reward.gate) if reward.gate is not None else None
+        payments: dict[tuple[str, str], list[str]] = {}  # score and rows -> the answers that earn it
+        first_row = None
+        for kind, words in EMPTY_ANSWERS.items():
+            scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind
+                      and (gate is None or (row[gate] or 0.0) > 0)}  # fmt: skip
+            paid = [row for row, score in scores.items() if score * reward.weight > 0]
+            if not paid or (reward is metric and max(scores.values()) >= 1):  # else `metric_problems` reports it
+                continue
+            tried = sum(answer.kind == kind for answer in values)
+            most = max((scores[row] for row in paid), key=abs)
+            score = f"{'up to ' if len(paid) > 1 else ''}{most:.3g}"
+            payments.setdefault((score, _rows(paid, tried)), []).append(words)
+            first_row = paid[0] if first_row is None else first_row
+        if payments:
+            listed = "; ".join(
+                f"{score} for {' and '.join(answers)} in {rows}" for (score, rows), answers in payments.items()
+            )
+            # A gate is another reward of the recipe, which applies to at least the same tasks.
+            can_gate = metric in rewards and metric.name not in (reward.name, reward.gate)
+            if metric.applies_to is not None:
+                can_gate = can_gate and set(reward.applies_to or ("",)) <= set(metric.applies_to)
+            gating = f", or set `gate: {metric.name}` for the reward in the recipe" if can_gate else ""
+            yield Problem(
+                f"The reward {reward.name} pays for answers without content ({listed}). Training finds "
+                f"such answers first. Return 0 for them{gating}.",
+                "paid-noise", f"rewards.{reward.name}", row=first_row, level="warning",
+            )  # fmt: skip
+
+
+def unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iterator[Problem]:
+    """Rewards that score no answer at all, or none without content. None stands for a reward that failed."""
+    for index, reward in enumerate(rewards):
+        if reward is None:
+            continue
+        rows = {answer.row for answer, row in values.items() if row[index] is not None}  # it applies to these
+        missed = {answer.kind for answer, row in values.items() if row[index] is None and answer.row in rows}
+        words = [words for kind, words in EMPTY_ANSWERS.items() if kind in missed]
+        if not rows:
+            fault = f"all {len(values)} tried answers: each such row leaves the update, so nothing would be trained"
+        elif words:
+            fault = f"{', '.join(words)}: such answers leave the update and the accuracy, so they cost nothing"
+        else:
+            continue
+        yield Problem(
+            f"The reward {reward.name} returns None for {fault}. Return 0 for a wrong answer, and None only for a "
+            "failure of the reward itself.",
+            "unscored-rows", f"rewards.{reward.name}", level="warning",
+        )  # fmt: skip
+
+
+def unpaid_problems(
+    rewards: Sequence[Reward], metric: Reward, task: Task, scorer: Scorer, values: Values
+) -> Iterator[Problem]:
+    """Rewards that compare with the data and pay for no answer, right ones included. `values` are of all the scorer's.
+
+    A reward that compares text with a list of messages is one. That is certain if it pays for the same answers as text.
+    """
+    others = {reward.label for reward in scorer.rewards}
+    for reward in rewards:
+        index = scorer.rewards.index(reward)
+        yield from _absent_columns(reward, task, pays=any((row[index] or 0) != 0 for row in values.values()))
+        read = columns_read(reward)
+        right = [answer for answer in values if answer.kind == "gold" and _reads_data(reward, task)
+                 or answer.kind == "answer" and answer_column(task.train[answer.row]) in read]  # fmt: skip
+        paid = {answer.row for answer in right if (values[answer][index] or 0) > 0}
+        unpaid = sorted({answer.row for answer in right} - paid)
+        if paid and unpaid and right[0].kind == "answer":
+            yield Problem(
+                f"The reward {reward.name} pays for the right answer of training row {min(paid)}, but not for that of "
+                f"{count(len(unpaid), 'other tried row')} ({', '.join(map(str, unpaid))}) in any usual form. It gets "
+                "lists with one entry for each completion: does it compare each with the entry of its own row, and is "
+                "the data right?",
+                "pays-for-some-rows", f"rewards.{reward.name}", row=unpaid[0], level="warning",
+            )  # fmt: skip
+        if not right or any((row[index] or 0) != 0 for row in values.values()):
+            continue
+        if all(row[index] is None for row in values.values()):
+            continue  # `unscored_problems` reports it
+        as_text = (
+            score_answers(task, right, scorer, None, others - {reward.label}, as_text=True) if task.is_chat else None
+        )
+        rows = count(len({answer.row for answer in right}), "tried training row")
+        what = f"pays nothing for the right answers of {rows}"
+        if as_text is not None and any((row[index] or 0) > 0 for row in as_text.values):
+            yield Problem(
+                f"The reward {reward.name} {what}, and pays for the same as plain text. "
+                "Completions of chat prompts are lists of messages: compare rlvr.completion_text(completion), or "
+                'completion[-1]["content"].',
+                "pays-for-no-answer", f"rewards.{reward.name}", level="error",
+            )  # fmt: skip
+        elif right[0].kind == "answer" or reward is not metric:  # `metric_problems` reports golds
+            forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
+            tried = f", as {forms}" if right[0].kind == "answer" else ""
+            column = answer_column(task.train[right[0].row])
+            column = column if column in read else min(read & set(task.train.column_names))
+            got = f"{column}={task.train[right[0].row][column]!r}"[:MAX_SHOWN]
+            yield Problem(
+                f"The reward {reward.name} {what}{tried}, and for nothing else. In training row "
+                f"{right[0].row} it gets {got}: a number and its text differ. No fault if it wants another form of the "
+                "answer: a `gold` of the task has it tried (docs/check.md).",
+                "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
+            )  # fmt: skip
+
+
+def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Problem]:
+    """Names that a reward takes out of `**kwargs` and the data lacks; with `.get` that raises nothing."""
+    columns = [column for column in task.train.column_names if column != "prompt"]
+    for name in sorted(taken_from_kwargs(reward.function) - set(columns) - reward.options.keys()):
+        close = schema.nearest(name, columns)
+        if not close and pays:
+            continue  # it can do without
+        yield Problem(
+            f"The reward {reward.name} reads {name!r} from its **kwargs, but the task has no such column; it has "
+            f"{', '.join(columns)}. {'' if pays else 'It paid for none of the tried answers. '}Name the column "
+            f"as a parameter, `*, {close[0] if close else 'COLUMN'}, **kwargs`: a missing one is then an error.",
+            "missing-column", f"rewards.{reward.name}", level="warning",
+        )  # fmt: skip
+
+
+def _reads_data(reward: Reward, task: Task) -> bool:
+    """Whether a reward compares with the data, rather than look at the text alone."""
+    return bool(reward.columns) or bool(taken_from_kwargs(reward.function) & set(task.train.column_names))
+
+
+def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> Iterator[Problem]:
+    """The sum of the rewards, as training sees it, must be higher for golds than for answers without content."""
+    means: dict[str, float] = {}
+    for kind in WORDS:
+        rows = [row[: len(rewards)] for answer, row in values.items() if answer.kind == kind]
+        totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards, [label] * len(rows))]
+        scored = [value for value in totals if value is not None]
+        if scored:
+            means[kind] = sum(scored) / len(scored)
+    for kind, words in EMPTY_ANSWERS.items():
+        if "gold" in means and kind in means and means[kind] >= means["gold"]:
+            yield Problem(
+                f"the sum of the rewards is {means[kind]:.3g} for {words} and {means['gold']:.3g} for the task's "
+                "golds, so training would not tell them apart. Check the weights, and rewards that pay for form alone.",
+                "golds-earn-no-more", "rewards", level="warning",
+            )  # fmt: skip
+
+
+def _rows(numbers: Sequence[int], of: int) -> str:
+    """`3 of 16 tried training rows (12, 40, 77)`, or `all 16 tried training rows`."""
+    if len(numbers) == of > 1:
+        return f"all {of} tried training rows"
+    shown = ", ".join(map(str, numbers[:SHOWN_ROWS]))
+    return f"{len(numbers)} of {of} tried training rows ({shown}{', …' if len(numbers) > SHOWN_ROWS else ''})"
