@@ -17,6 +17,7 @@ import contextlib
 import json
 import re
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -98,6 +99,8 @@ def jsonl(
     Training rows with the question (or else the prompt) of a held-out row are dropped. Missing columns `source` and
     `id` are added. A row of APPS or TACO gets `tests` (JSON text), `entry_point`, `prefix` and `language` ("python")
     instead of `input_output`, and a prompt if it has neither a template nor a prompt.
+
+    In rows with `tests`, the text column `solution` is the task's gold: a reference program that should pass them.
     """
     if path is None:
         raise InputError(
@@ -169,7 +172,13 @@ def jsonl(
         )
     splits["train"] = train
     notes += apply_limits(splits, seed, train=limit_train, validation=limit_validation, test=limit_test)
-    return Task(**_as_datasets(path, splits), stop_strings=tuple(stop_strings or ()), notes=tuple(notes))
+    has_solutions = any({"tests", "solution"} <= row.keys() for row in train)
+    return Task(
+        **_as_datasets(path, splits),
+        stop_strings=tuple(stop_strings or ()),
+        notes=tuple(notes),
+        gold=_solution if has_solutions else None,
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -375,6 +384,15 @@ class _RowConverter:
         if self.system is not None and prompt[0]["role"] != "system":
             prompt = [{"role": "system", "content": self.system}, *prompt]
         return list(prompt)
+
+
+def _solution(row: Mapping[str, Any]) -> str | None:
+    """The reference program of a row with tests, as a completion; None without one."""
+    program = row["solution"] if row["tests"] else None
+    if not isinstance(program, str) or not program.strip():
+        return None
+    fenced = f"```{row.get('language') or ''}\n{program.strip()}\n```"
+    return program if any(fence in program for fence in ("```", "~~~", "<code>")) else fenced
 
 
 def _as_text(value: Any) -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rlvr.config import schema
+from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
-from rlvr.preflight.trial_answers import EMPTY_ANSWERS, WORDS, Values, score_answers
+from rlvr.preflight.trial_answers import EMPTY_ANSWERS, WORDS, Answer, Values, score_answers
 from rlvr.red_team.target import REFERENCE_FORMS, answer_column
+from rlvr.rescoring.completions import visible
+from rlvr.rescoring.explain import MAX_LINE_LENGTH, explanation
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read, taken_from_kwargs
 
-SHOWN_ROWS = 5
+SHOWN_ROWS, SHOWN_LINES = 5, 6
 MAX_SHOWN = 80  # characters of a column and its value in a message
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
@@ -39,12 +42,25 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
     if wrong:
         message = (
             f"{metric.name} takes the task's own gold as wrong in {_rows(wrong, len(golds))}: such a row trains the "
-            "wrong thing. Do the rewards fit the task (answer format, options)? scripts/score.py --why explains one."
+            "wrong thing. Do the rewards fit the task (answer format, options)?"
         )
+        answer = next(one for one in values if one.kind == "gold" and one.row == wrong[0])
+        lines = _explanation(metric, task, answer)
+        if lines:
+            message += f" Row {wrong[0]}, by scripts/score.py --why:\n" + "\n".join(lines)
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
         yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
     yield from _accepted_wrong(metric, index, task, values)
     yield from _below_one(metric, index, task, values)
+
+
+def _explanation(reward: Reward, task: Task, answer: Answer) -> list[str]:
+    """What the reward's `explain` says of an answer; nothing if the file has none, or is on a server."""
+    if is_remote(reward.where):
+        return []
+    explained = explanation({**task.train[answer.row], "completion": answer.text}, reward, [reward])
+    lines = [visible(line)[:MAX_LINE_LENGTH] for text in explained.lines for line in text.splitlines()]
+    return lines[:SHOWN_LINES]
 
 
 def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:

@@ -374,3 +374,30 @@ def test_columns_that_are_not_named_are_left_out_and_listed(tmp_path: Path) -> N
     assert any("Left out the columns language" in note for note in notes)
     kept = jsonl(path=path, test_fraction=0, columns={"tests": "checks", "language": "language"})
     assert kept.train["language"] == ["cpp"] * 3 and not any("Left out" in note for note in kept.notes)
+
+
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({"tests": [{"input": "", "output": "3"}], "solution": "print(3)\n"}, "```\nprint(3)\n```"),
+        (
+            {"tests": [{"input": "", "output": "3"}], "solution": "int main() {}", "language": "cpp"},
+            "```cpp\nint main() {}\n```",
+        ),
+        (
+            {"tests": [{"input": "", "output": "3"}], "solution": "So:\n```python\nprint(3)\n```"},
+            "So:\n```python\nprint(3)\n```",
+        ),
+        ({"tests": [{"input": "", "output": "3"}], "solution": None}, None),
+        ({"tests": [], "solution": "print(3)"}, None),
+    ],
+)
+def test_a_reference_program_is_the_gold_of_a_row_with_tests(row: dict, gold: str | None, tmp_path: Path) -> None:
+    task = jsonl(path=write(tmp_path / "a.jsonl", [{"prompt": "Print 3.", **row}]), test_fraction=0)
+    assert task.gold is not None and task.gold(task.train[0]) == gold
+
+
+def test_other_rows_have_no_gold(tmp_path: Path) -> None:
+    assert (
+        jsonl(path=write(tmp_path / "a.jsonl", [{"prompt": "1 + 2?", "solution": "3"}]), test_fraction=0).gold is None
+    )

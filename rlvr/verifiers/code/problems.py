@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,8 @@ def read_problem(row: Mapping[str, Any], **options: Any) -> CodeProblem:
 def row_faults(options: JudgeOptions) -> list[str | None]:
     """Return for each row of the data why no program can be judged by its tests, or None.
 
+    What begins with "warning: " is a doubt: the tests can be run, but look wrong.
+
     Raises:
         InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.
     """
@@ -90,7 +92,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
             has_float = has_float or "float" in (submission.comparison, *(test.comparison for test in tests))
-            faults.append(None)
+            faults.append(_doubt(submission.tests))
         except InputError as error:
             faults.append(str(error))
     if languages and not has_float and not isinstance(options.comparison, list | tuple):
@@ -106,8 +108,34 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
     for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
         for row in rows:
-            faults[row] = fault
+            faults[row] = fault or faults[row]
     return faults
+
+
+def _doubt(tests: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say how tests seem to be encoded once too often, in which case no right program passes them."""
+    for number, test in enumerate(tests, 1):
+        for key in ("input", "output"):
+            text = test.get(key)
+            if isinstance(text, str) and "\\n" in text and "\n" not in text.strip():
+                return (
+                    f"warning: the {key} of test {number} has a backslash and an n, and no line break: {text[:40]!r}. "
+                    "Programs read and print it so. Was it escaped twice?"
+                )
+    expected = [test.get("expected") for test in tests if "call" in test]
+    if expected and all(isinstance(value, str) and _is_json_collection(value) for value in expected):
+        return (
+            f"warning: the tests of calls expect text, such as {expected[0][:40]!r}, and a list or an object with the "  # type: ignore[index]
+            "same content is wrong. Write the value itself, not its JSON text."
+        )
+    return None
+
+
+def _is_json_collection(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), list | dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _missing_tests(options: JudgeOptions, row: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import replace
@@ -433,3 +434,18 @@ def test_columns_that_kwargs_lack_are_named(function: Any, said: list[str], has_
         [("missing-column", "warning", f"rewards.{function.__name__}")] if said else []
     )
     assert all(words in problems[0].message for words in said)
+
+
+def test_a_reference_program_that_fails_its_tests_is_explained(tmp_path: Path) -> None:
+    from rlvr.scoring.registry import load_task
+
+    solution = "print(int(input()) + int(input()))"
+    good, escaped = ([{"input": text, "output": "3"}] for text in ("1\n2\n", "1\\n2"))
+    rows = [{"prompt": f"Add {n}.", "tests": good if n else escaped, "solution": solution} for n in range(20)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = load_task(TaskSpec("jsonl", {"path": str(tmp_path / "sums.jsonl"), "test_fraction": 0}))
+    rewards = load_rewards([RewardSpec("code_execution")])
+    with Scorer(rewards) as scorer:
+        [problem] = try_rewards(RECIPE, task, rewards, rewards[0], scorer)
+    assert kinds([problem]) == [("refused-gold", "warning")] and problem.row == 0
+    assert "Test 1: runtime error: ValueError" in problem.message

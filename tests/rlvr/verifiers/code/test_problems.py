@@ -171,3 +171,19 @@ def test_asserts_that_no_program_passes_are_named(
 def test_an_entry_point_of_a_call_is_a_name(entry_point: str, is_valid: bool) -> None:
     [fault] = row_faults(JudgeOptions(tests=[[CALL]], entry_point=[entry_point]))
     assert (fault is None) == is_valid and (is_valid or "Solution.add" in str(fault))
+
+
+@pytest.mark.parametrize(
+    ("tests", "words", "why"),
+    [
+        ([{"input": "1\\n2", "output": "3"}], "input of test 1", "escaped twice"),
+        ([LINES, {"input": "1", "output": "2\\n3\\n"}], "output of test 2", "not in the first test"),
+        ([{"input": "a\\nb\n1", "output": "3"}], "", "text with escapes, on lines of its own"),
+        ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "[2]"}], "expect text", "JSON text"),
+        ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "none"}], "", "a function that returns text"),
+        ([{"call": [1], "expected": "12"}], "", "digits as text"),
+    ],
+)
+def test_tests_that_seem_to_be_encoded_once_too_often_are_doubtful(tests: Any, words: str, why: str) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
+    assert (fault is not None and fault.startswith("warning: ") and words in fault) if words else fault is None, why
