@@ -19,6 +19,7 @@ from rlvr.scoring.signature import columns_read
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
 REFERENCES = {"final_answer", "tests"}  # columns that hold what is right
+LEAST_GOLDS = 20  # rows; fewer may have one answer by chance
 LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have in the evaluation
 
 
@@ -44,6 +45,19 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
         )  # fmt: skip
         if not components.environments:  # their `reset` may add the question
             yield from _different_golds(task, f"task {name}, {split}", split, keys)
+
+
+def check_equal_golds(components: RunComponents) -> Iterator[Problem]:
+    """One answer that is right for all prompts: a column that is not the answer, or data that teach one text."""
+    for name, task in components.tasks if not components.environments else ():
+        for column in sorted(REFERENCES & set(task.train.column_names)):
+            golds = task.train[column]
+            if len(golds) >= LEAST_GOLDS and all(gold == golds[0] for gold in golds):
+                yield Problem(
+                    f"task {name}, train: all {len(golds):,} rows have the same {column}, {golds[0]!r:.60}: the same "
+                    "answer is right everywhere. Is it the column with the answers?",
+                    "equal-golds", column, row=0, level="warning",
+                )  # fmt: skip
 
 
 def _different_golds(task: Task, where: str, split: str, keys: Sequence[str]) -> Iterator[Problem]:

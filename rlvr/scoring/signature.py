@@ -49,13 +49,8 @@ def taken_from_kwargs(function: Callable[..., Any]) -> frozenset[str]:
 
     Empty where the function has no `**kwargs`, or its source can't be read. What it passes on is not followed.
     """
-    function = _python_function(function) or function
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # none written in Python, typed in, or a lambda within an expression
-        return frozenset()
-    definition = tree.body[0]
-    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef) or definition.args.kwarg is None:
+    definition = definition_of(function)
+    if definition is None or definition.args.kwarg is None:
         return frozenset()
     rest = definition.args.kwarg.arg
     keys: list[ast.expr] = []
@@ -67,6 +62,16 @@ def taken_from_kwargs(function: Callable[..., Any]) -> frozenset[str]:
                 keys.append(key)
     names = {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
     return frozenset(names - FROM_TRAINER)
+
+
+def definition_of(function: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The syntax tree of a function, or of an object's `__call__`; None where its source can't be read."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(_python_function(function) or function)))
+    except (OSError, TypeError, SyntaxError):  # not written in Python, typed in, or a lambda within an expression
+        return None
+    first = tree.body[0]
+    return first if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
 def named_parameters(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:

@@ -22,7 +22,8 @@ MODEL = Path(__file__).resolve().parents[2] / "models" / "tiny-arithmetic"
 def rows(number: int, start: int = 100, **columns: Any) -> Dataset:
     """Rows with plain-text prompts of 9 or 10 tokens."""
     prompts = [f"What is {value}-1?" for value in range(start, start + number)]
-    return Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * number, **columns})
+    golds = [str(value % 10) for value in range(number)]
+    return Dataset.from_dict({"prompt": prompts, "final_answer": golds, **columns})
 
 
 def make_components(

@@ -13,6 +13,7 @@ from rlvr.preflight.check import check_components
 from rlvr.preflight.measurement_checks import (
     GOOD_HALF_WIDTH,
     MAX_HALF_WIDTH,
+    check_equal_golds,
     check_metric_weight,
     check_repeated_prompts,
     half_width,
@@ -23,7 +24,7 @@ from tests.support.run_components import make_components, rows
 
 
 def prompts(texts: list[str]) -> Dataset:
-    return Dataset.from_dict({"prompt": texts, "final_answer": ["2"] * len(texts)})
+    return Dataset.from_dict({"prompt": texts, "final_answer": texts})
 
 
 def kinds(problems: list[Problem]) -> list[tuple[str, str]]:
@@ -162,3 +163,18 @@ def test_a_metric_that_reads_the_text_alone_is_warned_of(
     problems = list(check_metric_weight(components))
     assert [problem.kind for problem in problems] == expected, why
     assert all("right" in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("golds", "is_warned", "why"),
+    [
+        (["sums"] * 40, True, "the wrong column"),
+        (["yes"] * 39 + ["no"], False, "two answers"),
+        (["2"] * 19, False, "few rows"),
+    ],
+)
+def test_golds_that_are_all_equal_bring_a_warning(golds: list[str], is_warned: bool, why: str) -> None:
+    train = Dataset.from_dict({"prompt": [f"{row}?" for row in range(len(golds))], "final_answer": golds})
+    problems = list(check_equal_golds(make_components(train=train)))
+    assert kinds(problems) == [("equal-golds", "warning")] * is_warned, why
+    assert all("'sums'" in problem.message for problem in problems)
