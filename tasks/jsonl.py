@@ -16,9 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import string
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +26,6 @@ from rlvr.data.code import apps, prompts
 from rlvr.data.code.io_tests import InvalidTests, note_on_unanswered, split_unanswered
 from rlvr.data.code.problem_text import parse_statement
 from rlvr.data.io import (
-    READABLE,
     Row,
     apply_limits,
     check_fraction,
@@ -37,25 +34,17 @@ from rlvr.data.io import (
     check_test_path,
     drop_long_prompts,
     hold_out,
-    may_be_hub_id,
-    missing,
     missing_column_error,
     option_error,
     question_key,
     read_rows,
     read_splits,
-    row_error,
     to_datasets,
 )
+from rlvr.data.row_conversion import RESERVED, RowConverter, template_fields
 
-# GRPOTrainer uses these names: it passes them to rewards, or reads images from them.
-RESERVED = frozenset(
-    ("prompts", "completion", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric",
-     "image", "images", "environments")
-)  # fmt: skip
 _BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 SHOWN_COLUMNS = 8  # in a note
-TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
 def jsonl(
@@ -116,7 +105,7 @@ def jsonl(
     check_limits("jsonl", max_prompt_characters=max_prompt_characters)
     if stop_strings is not None and not all(isinstance(text, str) and text for text in stop_strings):
         raise option_error("jsonl", "stop_strings", 'an entry is no text. Write a list like ["\\nQuestion:"].')
-    fields = _fields(prompt_template) if prompt_template is not None else ()
+    fields = template_fields(prompt_template) if prompt_template is not None else ()
     for ours, theirs in (columns or {}).items():
         if theirs is None:  # YAML reads `question:text` as one name
             fix = f"Put a space after its colon: {{{ours.replace(':', ': ', 1)}}}" if ":" in ours else "Name a column"
@@ -133,7 +122,7 @@ def jsonl(
     if "input_output" not in (columns or {}).values():
         raw, conversion_notes = _convert_apps_rows(path, raw, prompt_template)
         notes += conversion_notes
-    converter = _RowConverter(path, columns, prompt_template, fields, system, style)
+    converter = RowConverter(path, columns, prompt_template, fields, system, style)
     splits = {
         split: [converter.convert(row, split, index) for index, row in enumerate(rows)] for split, rows in raw.items()
     }
@@ -263,129 +252,6 @@ def _drop_unanswered(splits: dict[str, list[Row]]) -> list[str]:
     return note_on_unanswered(places)
 
 
-def _source(path: str) -> str:
-    """Return a short name of the data, for the columns `source` and `id`."""
-    return Path(path).stem if not may_be_hub_id(path) or Path(path).suffix in READABLE else path
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Conversion
-
-
-def _fields(template: str) -> tuple[str, ...]:
-    """Return the columns that a prompt template names."""
-    try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise option_error("jsonl", "prompt_template", f"{error}. Double literal braces: {{{{ and }}}}.") from error
-    fields = []
-    for _, name, form, conversion in parts:
-        if name is None:
-            continue
-        if not name.replace("_", "a").replace("-", "a").replace(" ", "a").isalnum() or form or conversion:
-            field = f"{{{name}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            raise option_error(
-                "jsonl", "prompt_template", f"{field} names no column. Double literal braces, as in \\boxed{{{{}}}}."
-            )
-        fields.append(name)
-    if not fields:
-        raise option_error(
-            "jsonl",
-            "prompt_template",
-            "it names no column, so all prompts would be equal. Add the question, like {question}.",
-        )
-    return tuple(fields)
-
-
-@dataclass(frozen=True)
-class _RowConverter:
-    """Convert rows of the data to rows of the task; the fields are options of `jsonl`."""
-
-    path: str
-    columns: dict[str, str] | None
-    template: str | None
-    fields: tuple[str, ...]
-    system: str | None
-    style: str
-
-    def convert(self, row: Row, split: str, index: int) -> Row:
-        where = f"{self.path}, {split} row {index}"
-        kept = self._select_columns(row, where, index)
-        prompt = self._complete_prompt(self._build_prompt(row, kept, where, index), where, index)
-        kept.pop("prompt", None)
-        kept.setdefault("source", None)
-        kept.setdefault("id", None)
-        for name in TEXT_COLUMNS & kept.keys():
-            value = kept[name]
-            if problem := missing(value) or ("it is blank" if name == "question" and not str(value).strip() else ""):
-                if name not in ("source", "id"):
-                    raise row_error(where, name, index, problem)
-                value = _source(self.path) if name == "source" else f"{_source(self.path)}-{split}-{index}"
-            # Verifiers compare text with text.
-            kept[name] = _as_text(value)
-        return {"prompt": prompt, **kept}
-
-    def _select_columns(self, row: Row, where: str, index: int) -> Row:
-        """Return the columns to keep, under our names."""
-        if self.columns is None:
-            return {name: value for name, value in row.items() if name not in RESERVED}
-        kept = {"prompt": row["prompt"]} if "prompt" in row else {}
-        for ours, theirs in self.columns.items():
-            if theirs not in row:
-                swap = f" It is {{ours: theirs}}: write {{{theirs}: {ours}}}." if ours in row else ""
-                hint = f"The option columns names it: {{{ours}: {theirs}}}.{swap}"
-                raise missing_column_error(where, theirs, row, hint, row=index)
-            kept[ours] = row[theirs]
-        return kept
-
-    def _build_prompt(self, row: Row, kept: Row, where: str, index: int) -> Any:
-        if self.template is None:
-            if "prompt" not in kept:
-                raise missing_column_error(
-                    where, "prompt", row, "Set prompt_template, or columns: {prompt: THEIR NAME}.", row=index
-                )
-            return kept["prompt"]
-        values = {**row, **kept}
-        for field in self.fields:
-            if field not in values:
-                hint = f"The option prompt_template names it. Correct it, or set columns: {{{field}: THEIR NAME}}."
-                raise missing_column_error(where, field, values, hint, row=index)
-            if problem := missing(values[field]):
-                raise row_error(where, field, index, f"{problem}, but prompt_template needs it")
-            if isinstance(values[field], list | dict):
-                kind = type(values[field]).__name__
-                raise row_error(where, field, index, f"it is a {kind}, but prompt_template needs text or a number")
-        if not any(str(values[field]).strip() for field in self.fields):
-            raise row_error(where, self.fields[0], index, "it is blank, but prompt_template needs it")
-        return self.template.format(**{field: values[field] for field in self.fields})
-
-    def _complete_prompt(self, prompt: Any, where: str, index: int) -> str | list[dict[str, Any]]:
-        """Return the prompt for the trainer: text, or messages with the system message first."""
-        if isinstance(prompt, str):
-            if not prompt.strip():
-                raise row_error(where, "prompt", index, "it is empty")
-            if self.style == "text" and self.system is not None:
-                raise option_error(
-                    "jsonl",
-                    "system",
-                    "plain-text prompts have no system message. Write style: chat, or use prompt_template.",
-                )
-            if self.style == "text":
-                return prompt
-            prompt = [{"role": "user", "content": prompt}]
-        elif not _are_messages(prompt):
-            raise InputError(
-                f"{where}: its prompt is neither text nor a list of messages. "
-                'Write messages like {"role": "user", "content": "…"}.',
-                kind="invalid-row",
-                key="prompt",
-                row=index,
-            )
-        if self.system is not None and prompt[0]["role"] != "system":
-            prompt = [{"role": "system", "content": self.system}, *prompt]
-        return list(prompt)
-
-
 def _solution(row: Mapping[str, Any]) -> str | None:
     """The reference program of a row with tests, as a completion; None without one."""
     program = row["solution"] if row["tests"] else None
@@ -393,21 +259,6 @@ def _solution(row: Mapping[str, Any]) -> str | None:
         return None
     fenced = f"```{row.get('language') or ''}\n{program.strip()}\n```"
     return program if any(fence in program for fence in ("```", "~~~", "<code>")) else fenced
-
-
-def _as_text(value: Any) -> str:
-    """Return the text of a value: JSON for a list or an object."""
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value if isinstance(value, str) else str(value)
-
-
-def _are_messages(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, list)
-        and len(prompt) > 0
-        and all(isinstance(message, dict) and {"role", "content"} <= message.keys() for message in prompt)
-    )
 
 
 def _key(row: Row) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
-    from datasets import DatasetDict
+    from datasets import Dataset, DatasetDict
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> Dataset
     was_offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
     try_once()
     try:
-        return load_dataset(dataset, subset)
+        loaded = load_dataset(dataset, subset)
     except Exception as error:  # the hub's client raises errors of several libraries; each means: no data
         full_name = f"{dataset} (subset {subset})" if subset else dataset
         reason = " ".join(str(error).split()).rstrip(".")
@@ -89,3 +90,15 @@ def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> Dataset
             kind="dataset-not-found",
             key="path",
         ) from error
+    for column in mixed_columns(loaded):
+        console.error(
+            f"warning: {dataset}: the column {column} has values of several types, and the datasets library may have "
+            'changed them ("105" to 105). Download the file, and name it as path: it is then read as it is.'
+        )
+    return loaded
+
+
+def mixed_columns(splits: Mapping[str, Dataset]) -> list[str]:
+    """The columns that the datasets library keeps as JSON, wholly or in part, since their values have several types."""
+    kept = {name for split in splits.values() for name, feature in split.features.items() if "Json(" in repr(feature)}
+    return sorted(kept)

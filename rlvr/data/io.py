@@ -393,11 +393,16 @@ def drop_long_prompts(splits: dict[str, list[Row]], limit: int) -> list[str]:
 def to_datasets(**splits: list[Row]) -> dict[str, Dataset]:
     """Convert splits to `datasets.Dataset`s with the same columns and types, empty splits included.
 
-    A column of objects of different shapes (tests of several kinds) is kept as JSON.
-    """
-    from datasets import Dataset
+    Values come back as they are, also where a column has values of several types.
 
-    all_rows = Dataset.from_list([row for rows in splits.values() for row in rows], on_mixed_types="use_json")
+    Raises:
+        TypeError, ValueError: a value is of no type that Arrow or JSON have.
+    """
+    from rlvr.data.exact_columns import make_dataset
+
+    every_row = [row for rows in splits.values() for row in rows]
+    names = dict.fromkeys(name for row in every_row for name in row)
+    all_rows = make_dataset({name: [row.get(name) for row in every_row] for name in names})
     datasets, start = {}, 0
     for name, rows in splits.items():
         # `select` refuses an empty range after the last row, but takes an empty list.

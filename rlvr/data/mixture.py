@@ -164,12 +164,14 @@ def _labelled(task: Task, label: str) -> dict[str, Dataset]:
 
 def _join(parts: Sequence[Dataset]) -> Dataset:
     """One split after another. A column whose types differ keeps each row's value as it is."""
-    from datasets import Json, Value, concatenate_datasets
+    from datasets import Value, concatenate_datasets
+
+    from rlvr.data.exact_columns import as_exact_json
 
     parts = [part for part in parts if len(part)] or list(parts[:1])
     for column in dict.fromkeys(name for part in parts for name in part.column_names):
         types = [part.features[column] for part in parts if column in part.column_names]
         known = [one for one in types if one != Value("null")]
         if any(one != known[0] for one in known):
-            parts = [part.cast_column(column, Json()) if column in part.column_names else part for part in parts]
+            parts = [as_exact_json(part, column) if column in part.column_names else part for part in parts]
     return concatenate_datasets(list(parts))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.data.code.assert_tests import assert_fault
+from rlvr.data.code.assert_tests import assert_fault, imported_packages
 from rlvr.errors import InputError, error_context
+from rlvr.sandbox import python_modules
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
 from rlvr.verifiers.code.cases import STDIO, Test, read_tests
@@ -24,6 +25,7 @@ from rlvr.verifiers.code.verdict import CHECKER_FAILS
 MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
 MAX_TRIED_CHECKERS = 16  # different ones, before training
 _MAX_TRIED_OUTPUT = 100_000  # bytes
+_NOISE = b"qwv kzr"  # that no problem asks for
 # A checker that does this on an expected output is wrong. Other errors, such as ValueError, may be due to that output.
 _CHECKER_BUGS = (
     "it returned ", "NameError:", "TypeError:", "ImportError:", "ModuleNotFoundError:", "FileNotFoundError:",
@@ -75,6 +77,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     faults: list[str | None] = []
     languages, has_float = set(), False
     checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
+    imports: dict[str, list[int]] = {}  # packages that asserts import, and their rows
     for row in range(len(options.tests)):
         try:
             submission = _read_problem(options, row).submission
@@ -84,6 +87,8 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
             language = find_language(submission.language)
             tests = read_tests(submission, language)
             asserts = [str(test["assert"]) for test in submission.tests if "assert" in test]
+            for package in sorted({package for source in asserts for package in imported_packages(source)}):
+                imports.setdefault(package, []).append(row)
             if fault := assert_fault(asserts, submission.entry_point):
                 faults.append(f"{fault}.")
                 continue
@@ -106,10 +111,37 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
+    for package in _not_importable(imports, options.allow_weak_sandbox):
+        for row in imports[package]:
+            faults[row] = (
+                f"its assert imports {package!r}, which the sandbox lacks: it has most of Python's own modules, and "
+                f"{' and '.join(python_modules.PACKAGES)} if installed. The program's own names are there without an "
+                "import."
+            )
     for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
         for row in rows:
-            faults[row] = fault or faults[row]
+            faults[row] = faults[row] if fault is None or _is_error(faults[row]) else fault
     return faults
+
+
+def _not_importable(packages: Iterable[str], allow_weak_sandbox: bool) -> list[str]:
+    """The packages that an assert can't import in the sandbox."""
+    unknown = sorted({*packages} - python_modules.TOPS)
+    tried = [package for package in unknown if package != "."]
+    program = "def one():\n    return 1\n"
+    submissions = [
+        Submission(
+            program,
+            "python",
+            [{"assert": f"import {package}\nassert one() == 1"}],
+            allow_weak_sandbox=allow_weak_sandbox,
+        )
+        for package in tried
+    ]
+    accepted = {
+        package for package, judgement in zip(tried, judge_many(submissions), strict=True) if judgement.score == 1
+    }
+    return [package for package in unknown if package not in accepted]
 
 
 def _doubt(tests: Sequence[Mapping[str, Any]]) -> str | None:
@@ -138,6 +170,10 @@ def _is_json_collection(text: str) -> bool:
         return False
 
 
+def _is_error(fault: str | None) -> bool:
+    return fault is not None and not fault.startswith("warning: ")
+
+
 def _missing_tests(options: JudgeOptions, row: int) -> str:
     if options.visibility == "public":
         return "there is no public test"
@@ -156,10 +192,13 @@ def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, test
 
 
 def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_sandbox: bool) -> list[str | None]:
-    """Return for each checker how it fails on an expected output as the output of a program, or None."""
+    """Return for each checker what is wrong with it, or None.
+
+    Programs that print an expected output, nothing and noise are judged with it.
+    """
     submissions = [
         Submission(
-            f"import sys\nsys.stdout.buffer.write({test.expected!r})",
+            f"import sys\nsys.stdout.buffer.write({output!r})",
             "python",
             [{"input": test.content, "output": test.expected}],
             Limits(time_s=0.5),
@@ -167,14 +206,26 @@ def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_san
             allow_weak_sandbox=allow_weak_sandbox,
         )
         for checker, (test, _) in checkers.items()
+        for output in (test.expected, b"", _NOISE)
     ]
-    reasons = [judgement.reasons[0] for judgement in judge_many(submissions)]
-    return [
-        f"on an expected output, {reason}"
-        if reason.startswith(CHECKER_FAILS) and reason.removeprefix(CHECKER_FAILS).startswith(_CHECKER_BUGS)
-        else None
-        for reason in reasons
-    ]
+    judgements = judge_many(submissions)
+    faults: list[str | None] = []
+    for number, (test, _) in enumerate(checkers.values()):
+        expected, empty, noise = judgements[3 * number : 3 * number + 3]
+        reason = expected.reasons[0]
+        if reason.startswith(CHECKER_FAILS) and reason.removeprefix(CHECKER_FAILS).startswith(_CHECKER_BUGS):
+            faults.append(f"on an expected output, {reason}")
+            continue
+        tried = (("an empty output", empty), (f"the output {_NOISE.decode()!r}", noise))
+        accepted = [words for words, judgement in tried if judgement.score == 1]
+        shown = test.expected.decode(errors="replace").strip()[:40]
+        faults.append(
+            f"warning: the checker accepts {' and '.join(accepted)} where {shown!r} is expected, so a program without "
+            "an answer passes."
+            if accepted
+            else None
+        )
+    return faults
 
 
 def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rlvr.data.hub import mixed_columns
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNREACHABLE_HUB = "http://127.0.0.1:9"  # no program listens on this port
 
@@ -73,3 +75,14 @@ def test_only_the_first_failure_makes_a_process_offline(tmp_path: Path, hub: str
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert result.stdout.strip() == outcome, why
+
+
+def test_columns_that_the_library_keeps_as_json_are_found(tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    rows = [
+        {"answer": "105", "tests": [{"expected": "1"}], "id": 1},
+        {"answer": 7, "tests": [{"expected": 1}], "id": 2},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert mixed_columns(load_dataset(str(tmp_path), cache_dir=str(tmp_path / "cache"))) == ["answer", "tests"]

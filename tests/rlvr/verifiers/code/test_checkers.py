@@ -109,3 +109,21 @@ def test_a_metric_counts_completions_on_which_the_checker_fails() -> None:
     rewards = code_execution([""] * 2, [RIGHT] * 2, tests=[TESTS] * 2, checker=checkers, log_metric=logged.__setitem__)
     assert rewards == [1.0, 0.0]
     assert logged["code_execution/checker_errors"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("body", "accepted", "why"),
+    [
+        ("return output.split() == expected.split()", [], "a comparison"),
+        ("return output.strip() in expected", ["an empty output"], "nothing is in all text"),
+        ("return set(output.split()) <= set(expected.split())", ["an empty output"], "nor is a subset"),
+        ("return bool(output.strip())", ["'qwv kzr'"], "any output"),
+        ("return True", ["an empty output", "'qwv kzr'"], "everything"),
+    ],
+)
+def test_a_checker_that_accepts_outputs_without_an_answer_is_doubtful(body: str, accepted: list[str], why: str) -> None:
+    checker = f"def check(input, output, expected):\n    {body}\n"
+    faults = row_faults(JudgeOptions(tests=[TESTS, TESTS], checker=checker))
+    assert faults[0] == faults[1]
+    assert (faults[0] is None) == (not accepted), why
+    assert faults[0] is None or (faults[0].startswith("warning: ") and all(words in faults[0] for words in accepted))
