@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# Usual names of the column with the right answer, and of columns that say in other ways what is right.
+ANSWER_COLUMNS = (
+    "final_answer", "answer", "correct_answer", "expected_answer", "gold", "ground_truth", "gt", "reference",
+    "solution", "target", "label",
+)  # fmt: skip
+GOLD_COLUMNS = frozenset({*ANSWER_COLUMNS, "tests", "calls", "gold_query", "entry", "instruction_id_list", "keywords"})
+
 
 @dataclass(frozen=True)
 class Task:

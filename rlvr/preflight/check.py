@@ -214,6 +214,7 @@ CHECKS: tuple[Check, ...] = (
     # What a measurement can show.
     Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     Check(measurement_checks.check_equal_golds, needs=("train",)),
+    Check(measurement_checks.check_missing_golds, needs=("train",)),
     Check(measurement_checks.check_held_out_size, needs=("task",)),
     Check(measurement_checks.check_answer_length, reads=("max_completion_length",)),
     Check(measurement_checks.check_metric_weight, needs=("metric",)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.io import question_key
-from rlvr.data.task import Task
+from rlvr.data.task import GOLD_COLUMNS, Task
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson
 from rlvr.formatting import count
@@ -18,7 +18,7 @@ from rlvr.scoring.signature import columns_read
 
 MAX_HALF_WIDTH = 0.1  # of an accuracy's 95 % interval; a wider one can't show what a short training gains
 GOOD_HALF_WIDTH = 0.05
-REFERENCES = {"final_answer", "tests"}  # columns that hold what is right
+REFERENCES = {"final_answer", "tests"}  # columns that hold what is right, whatever reads them
 LEAST_GOLDS = 20  # rows; fewer may have one answer by chance
 LEAST_SHARE_OF_TOKENS = 0.5  # of max_completion_length that an answer may have in the evaluation
 
@@ -44,13 +44,13 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
             "repeated-prompt", "prompt", row=row, level="warning",
         )  # fmt: skip
         if not components.environments:  # their `reset` may add the question
-            yield from _different_golds(task, f"task {name}, {split}", split, keys)
+            yield from _different_golds(components, task, f"task {name}, {split}", split, keys)
 
 
 def check_equal_golds(components: RunComponents) -> Iterator[Problem]:
     """One answer that is right for all prompts: a column that is not the answer, or data that teach one text."""
     for name, task in components.tasks if not components.environments else ():
-        for column in sorted(REFERENCES & set(task.train.column_names)):
+        for column in _gold_columns(components, task):
             golds = task.train[column]
             if len(golds) >= LEAST_GOLDS and all(gold == golds[0] for gold in golds):
                 yield Problem(
@@ -60,9 +60,35 @@ def check_equal_golds(components: RunComponents) -> Iterator[Problem]:
                 )  # fmt: skip
 
 
-def _different_golds(task: Task, where: str, split: str, keys: Sequence[str]) -> Iterator[Problem]:
+def check_missing_golds(components: RunComponents) -> Iterator[Problem]:
+    """Rows without an answer that could be right. Rewards that compare with such a row may also fail."""
+    for name, task in components.tasks:
+        for column in _gold_columns(components, task):
+            if column == "tests":  # code rewards look at them
+                continue
+            for split in SPLITS:
+                golds = task.split(split)[column] if len(task.split(split)) else []
+                empty = [row for row, gold in enumerate(golds) if gold is None or not str(gold).strip()]
+                if empty and len(empty) < len(golds):
+                    yield Problem(
+                        f"task {name}, {split}: {count(len(empty), 'row')} of {len(golds):,} "
+                        f"{'has' if len(empty) == 1 else 'have'} no {column} (the first is row {empty[0]}), so no "
+                        "answer can be right there. Correct or remove them.",
+                        "missing-gold", column, row=empty[0], level="warning",
+                    )  # fmt: skip
+
+
+def _gold_columns(components: RunComponents, task: Task) -> list[str]:
+    """The columns of a task that say what is right: `REFERENCES`, and what rewards read under other usual names."""
+    read = {column for reward in components.all_rewards for column in columns_read(reward)}
+    return sorted((REFERENCES | GOLD_COLUMNS & read) & set(task.train.column_names))
+
+
+def _different_golds(
+    components: RunComponents, task: Task, where: str, split: str, keys: Sequence[str]
+) -> Iterator[Problem]:
     rows = task.split(split)
-    for column in sorted(REFERENCES & set(rows.column_names)):
+    for column in _gold_columns(components, task):
         golds = list(map(question_key, rows[column]))
         firsts: dict[str, int] = {}
         others: dict[str, tuple[int, int]] = {}  # the first two rows that differ, by prompt
@@ -136,7 +162,7 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
     yield from _blind_metrics(components)
     measured = " + ".join(metric.label for metric in metrics_of(components.metric))
     for reward in components.rewards or ():
-        read = sorted(REFERENCES & columns_read(reward))
+        read = sorted(GOLD_COLUMNS & columns_read(reward))
         if reward.weight >= 0 or reward in metrics_of(components.metric) or not read:
             continue
         yield Problem(
@@ -151,11 +177,11 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
     """Metrics that look at the answer's text alone, beside a reward that compares it with the data."""
     metrics = components.metric if isinstance(components.metric, Mapping) else {None: components.metric}
     for label, metric in metrics.items():
-        if metric is None or metric.columns or REFERENCES & columns_read(metric) or components.environments:
+        if metric is None or metric.columns or GOLD_COLUMNS & columns_read(metric) or components.environments:
             continue
         others = [reward for reward in components.rewards or () if label is None or reward.applies(label)]
         comparing = next(
-            (reward for reward in others if REFERENCES & columns_read(reward) and reward.weight >= 0), None
+            (reward for reward in others if GOLD_COLUMNS & columns_read(reward) and reward.weight >= 0), None
         )
         if comparing is None:
             continue
@@ -164,7 +190,7 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
         yield Problem(
             f"The metric{of_task} is {metric.name}, which does not read what is right: the accuracy would be the share "
             f"of answers that {metric.name} pays 1. Set evaluation.metric: {name}, which reads "
-            f"{' and '.join(sorted(REFERENCES & columns_read(comparing)))}; or give it the largest weight.",
+            f"{' and '.join(sorted(GOLD_COLUMNS & columns_read(comparing)))}; or give it the largest weight.",
             "blind-metric", "evaluation.metric", level="warning",
         )  # fmt: skip
 

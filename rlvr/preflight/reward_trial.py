@@ -21,11 +21,20 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
-from rlvr.preflight.trial_answers import WORDS, Answer, answers_to_try, score_answers
+from rlvr.preflight.trial_answers import (
+    WORDS,
+    Answer,
+    Values,
+    answers_to_try,
+    paid_form,
+    right_answers,
+    score_answers,
+)
 from rlvr.preflight.trial_verdicts import (
     metric_problems,
     payment_problems,
     unpaid_problems,
+    unpaid_rows,
     unscored_problems,
     weight_problems,
 )
@@ -33,6 +42,7 @@ from rlvr.scoring.failures import report
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.results import RewardFailure
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.signature import columns_read
 
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
 TRIED_ROWS = 16  # of the training split, spread evenly over it
 FAST_S = 1e-3  # for an answer; a reward that takes no longer is tried on every row
 MAX_EVERY_ROWS, CHUNK_ROWS = 10_000, 512
+LEAST_PAID = 0.5  # share of the right answers; if fewer are paid, the reward wants another form
 MAX_LATE = 2  # answers that time out before a reward is left out of the trial
 SINGLE_CALLS_S = 5.0  # of calls with one answer, before the call with all
 
@@ -90,19 +101,28 @@ def try_rewards(
               for failure in scored.failures}  # fmt: skip
     problems += [_failure_problem(failures, answers, scorer, level) for failures in of_all.values()]
     failed |= set(of_all)
+    of_scorer = dict(zip(answers, scored.values, strict=True))
+    of_every_row: list[Problem] = []
     if environments is None:
         fast = [one for one in tried if scored.seconds[one.label] <= FAST_S * len(answers) and one.label not in failed]
-        of_every_row = list(_every_row_problems(fast, task, scorer, level))
-        problems += of_every_row
-        failed |= {one.label for one in fast if f"rewards.{one.name}" in {problem.key for problem in of_every_row}}
+        of_every_row = list(_every_row_problems(fast, task, scorer, of_scorer, level))
+        broken = [problem for problem in of_every_row if problem.kind == "reward-failed"]
+        problems += broken
+        failed |= {one.label for one in fast if f"rewards.{one.name}" in {problem.key for problem in broken}}
     indices = [scorer.rewards.index(reward) for reward in tried]
     # None where a reward failed.
     values = {answer: [row[index] for index in indices] for answer, row in zip(answers, scored.values, strict=True)}
-    problems += metric_problems(metric, tried.index(metric), task, values)
-    problems += payment_problems(rewards, metric, values)
-    problems += unscored_problems([None if one.label in failed else one for one in tried], values)
-    of_scorer = dict(zip(answers, scored.values, strict=True))
-    problems += unpaid_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer)
+    verdicts = [
+        *metric_problems(metric, tried.index(metric), task, values),
+        *payment_problems(rewards, metric, values),
+        *unscored_problems([None if one.label in failed else one for one in tried], values),
+        *unpaid_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer),
+    ]
+    # A refused gold is said with its reason; else what all rows say goes before what some do.
+    explained = {problem.key for problem in verdicts if problem.kind == "refused-gold"}
+    partly = [one for one in of_every_row if one.kind == "pays-for-some-rows" and one.key not in explained]
+    known = {(problem.kind, problem.key) for problem in partly}
+    problems += [problem for problem in verdicts if (problem.kind, problem.key) not in known] + partly
     if not failed:
         problems += weight_problems(rewards, values, label)
     if problems or failed:
@@ -161,25 +181,43 @@ def _call_singly(
     return problems
 
 
-def _every_row_problems(rewards: Sequence[Reward], task: Task, scorer: Scorer, level: Level) -> Iterator[Problem]:
-    """Rewards that fail for some training row: each scores one answer with a number for it.
+def _every_row_problems(
+    rewards: Sequence[Reward], task: Task, scorer: Scorer, values: Values, level: Level
+) -> Iterator[Problem]:
+    """Rewards that fail for some training row, or pay for the right answers of most rows and not of others.
 
-    Rewards with a `validate_rows` look at the rows themselves.
+    Each scores two answers of every row: the right one, and 42, in a form that it pays for. Rewards with a
+    `validate_rows` look at the rows themselves.
     """
-    asked = [reward for reward in rewards if reward.columns and not is_remote(reward.where)
+    asked = [reward for reward in rewards if columns_read(reward) and not is_remote(reward.where)
              and companion_function(reward.function, "validate_rows") is None]  # fmt: skip
     numbers = range(0, len(task.train), max(1, -(-len(task.train) // MAX_EVERY_ROWS)))
     with SlowStep("Trying the rewards on every training row"):
-        for start in range(0, len(numbers) if asked else 0, CHUNK_ROWS):
-            answers = [Answer("number", number, "The answer is 42.") for number in numbers[start : start + CHUNK_ROWS]]
-            skipped = {one.label for one in scorer.rewards} - {one.label for one in asked}
-            failures = score_answers(task, answers, scorer, None, skipped).failures
-            for reward in [one for one in asked if any(failure.reward == one.label for failure in failures)]:
-                asked.remove(reward)
-                of_reward = [failure for failure in failures if failure.reward == reward.label]
-                yield _failure_problem(of_reward, answers, scorer, level)
-            if not asked:
-                return
+        for reward in asked:
+            yield from _row_problems(reward, task, numbers, scorer, values, level)
+
+
+def _row_problems(
+    reward: Reward, task: Task, numbers: range, scorer: Scorer, values: Values, level: Level
+) -> Iterator[Problem]:
+    index = scorer.rewards.index(reward)
+    others = {one.label for one in scorer.rewards} - {reward.label}
+    form = paid_form(values, index)
+    paid: list[Answer] = []
+    unpaid: list[Answer] = []
+    for start in range(0, len(numbers), CHUNK_ROWS):
+        rows = numbers[start : start + CHUNK_ROWS]
+        answers = [Answer("number", row, form.format(42)) for row in rows]
+        answers += right_answers(task, rows, form, columns_read(reward))
+        scored = score_answers(task, answers, scorer, None, others)
+        if scored.failures:
+            yield _failure_problem(scored.failures, answers, scorer, level)
+            return
+        for answer, row in zip(answers, scored.values, strict=True):
+            if answer.kind != "number":
+                (paid if (row[index] or 0.0) > 0 else unpaid).append(answer)
+    if unpaid and len(paid) >= LEAST_PAID * (len(paid) + len(unpaid)):
+        yield unpaid_rows(reward, task, [answer.row for answer in unpaid], len(paid), unpaid[0])
 
 
 def _reward(label: str, scorer: Scorer) -> Reward:

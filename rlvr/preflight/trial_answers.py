@@ -40,6 +40,8 @@ class Answer:
     kind: str
     row: int
     text: str
+    column: str | None = None  # that has the row's right answer, for "answer" and "wrong"
+    form: str | None = None  # one of REFERENCE_FORMS, for "answer"
 
 
 Values = dict[Answer, list[float | None]]  # of each reward of the scorer
@@ -53,13 +55,14 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
         is_played: whether completions call tools, so that none is right without a call.
     """
     answers = []
+    read = columns_read(metric)
     for number in numbers:
         row = task.train[number]
         gold = task.gold(row) if task.gold is not None else None
         if gold is not None:
             answers.append(Answer("gold", number, str(gold)))
-        elif not is_played and number in numbers[:ROWS_WITH_FORMS] and (column := answer_column(row)):
-            answers += [Answer("answer", number, form.format(row[column])) for form in REFERENCE_FORMS]
+        elif not is_played and number in numbers[:ROWS_WITH_FORMS] and (column := answer_column(row, read)):
+            answers += [Answer("answer", number, form.format(row[column]), column, form) for form in REFERENCE_FORMS]
         answers.append(Answer("empty", number, ""))
         answers.append(Answer("noise", number, NOISE))
         prompt = row["prompt"]
@@ -73,15 +76,33 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
 def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
     """A wrong number in the form of the row's gold, and in the usual ones."""
     row = task.train[number]
-    column = answer_column(row)
-    if column not in columns_read(metric) or WRONG in row[column]:
+    read = columns_read(metric)
+    column = answer_column(row, read)
+    if column not in read or WRONG in (right := str(row[column])):
         return
     gold = task.gold(row) if task.gold is not None else None
-    before, found, after = str(gold).rpartition(row[column]) if gold is not None else ("", "", "")
+    before, found, after = str(gold).rpartition(right) if gold is not None else ("", "", "")
     if found:
-        yield Answer("wrong", number, f"{before}{WRONG}{after}")
+        yield Answer("wrong", number, f"{before}{WRONG}{after}", column)
     for form in REFERENCE_FORMS:
-        yield Answer("wrong", number, form.format(WRONG))
+        yield Answer("wrong", number, form.format(WRONG), column)
+
+
+def paid_form(values: Values, index: int) -> str:
+    """The first of the usual forms in which the reward of this index paid for a right answer, or else a sentence."""
+    paid = (answer.form for answer, row in values.items() if answer.form and (row[index] or 0.0) > 0)
+    return next(paid, "The answer is {}.")
+
+
+def right_answers(task: Task, rows: Sequence[int], form: str, read: set[str]) -> Iterator[Answer]:
+    """The gold of each row, or its right answer in this form if it is in a column that was read."""
+    for number in rows:
+        row = task.train[number]
+        if task.gold is not None:
+            if (gold := task.gold(row)) is not None:
+                yield Answer("gold", number, str(gold))
+        elif (column := answer_column(row, read)) in read:
+            yield Answer("answer", number, form.format(row[column]), column)
 
 
 def score_answers(

@@ -10,7 +10,7 @@ from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.trial_answers import EMPTY_ANSWERS, WORDS, Answer, Values, score_answers
-from rlvr.red_team.target import REFERENCE_FORMS, answer_column
+from rlvr.red_team.target import REFERENCE_FORMS
 from rlvr.rescoring.completions import visible
 from rlvr.rescoring.explain import MAX_LINE_LENGTH, explanation
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
@@ -51,7 +51,7 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
         yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
     yield from _accepted_wrong(metric, index, task, values)
-    yield from _below_one(metric, index, task, values)
+    yield from _below_one(metric, index, values)
 
 
 def _explanation(reward: Reward, task: Task, answer: Answer) -> list[str]:
@@ -72,11 +72,12 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
     if not accepted:
         return
     first = min(accepted)
-    answer, column = accepted[first], answer_column(task.train[first])
+    answer = accepted[first]
+    gold = task.train[first][answer.column]
     shown = answer.text if len(answer.text) <= MAX_SHOWN else f"…{answer.text[-MAX_SHOWN:]}"
     yield Problem(
         f"{metric.name} takes a wrong answer as right in {_rows(sorted(accepted), len(tried))}: it returns "
-        f"{values[answer][index]:.3g} for {shown!r}, where {column} is {task.train[first][column]!r:.{MAX_SHOWN}}. An "
+        f"{values[answer][index]:.3g} for {shown!r}, where {answer.column} is {gold!r:.{MAX_SHOWN}}. An "
         "accuracy counts every answer with 1 or more. Return 1 for right answers alone, and pay for the form in a "
         "reward of its own.",
         "accepted-wrong", f"rewards.{metric.name}", row=first,
@@ -84,10 +85,10 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
     )  # fmt: skip
 
 
-def _below_one(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
     """A metric that pays for right answers, but for none of them as much as an accuracy counts."""
     right = [row[index] or 0.0 for answer, row in values.items()
-             if answer.kind == "answer" and answer_column(task.train[answer.row]) in columns_read(metric)]  # fmt: skip
+             if answer.kind == "answer" and answer.column in columns_read(metric)]  # fmt: skip
     most = max(right, default=0.0)
     if 0 < most < 1:
         yield Problem(
@@ -165,7 +166,7 @@ def unpaid_problems(
         yield from _absent_columns(reward, task, pays=any((row[index] or 0) != 0 for row in values.values()))
         read = columns_read(reward)
         right = [answer for answer in values if answer.kind == "gold" and _reads_data(reward, task)
-                 or answer.kind == "answer" and answer_column(task.train[answer.row]) in read]  # fmt: skip
+                 or answer.kind == "answer" and answer.column in read]  # fmt: skip
         paid = {answer.row for answer in right if (values[answer][index] or 0) > 0}
         unpaid = sorted({answer.row for answer in right} - paid)
         if paid and unpaid and right[0].kind == "answer":
@@ -195,15 +196,26 @@ def unpaid_problems(
         elif right[0].kind == "answer" or reward is not metric:  # `metric_problems` reports golds
             forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
             tried = f", as {forms}" if right[0].kind == "answer" else ""
-            column = answer_column(task.train[right[0].row])
-            column = column if column in read else min(read & set(task.train.column_names))
+            column = right[0].column or min(read & set(task.train.column_names))
             got = f"{column}={task.train[right[0].row][column]!r}"[:MAX_SHOWN]
             yield Problem(
                 f"The reward {reward.name} {what}{tried}, and for nothing else. In training row "
                 f"{right[0].row} it gets {got}: a number and its text differ. No fault if it wants another form of the "
-                "answer: a `gold` of the task has it tried (docs/check.md).",
+                "answer, but then no right answer and no wrong one was tried: a `gold` of the task has it tried "
+                "(docs/check.md).",
                 "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
+
+
+def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, first: Answer) -> Problem:
+    """The problem of a reward that pays for the right answers of most training rows, but not for those of `rows`."""
+    gold = f" {first.column}={task.train[first.row][first.column]!r}"[:MAX_SHOWN] if first.column else ""
+    return Problem(
+        f"The reward {reward.name} pays for the right answers of {count(paid, 'training row')}, but not for "
+        f"{_rows(rows, paid + len(rows)).replace('tried ', '')}:{gold} as {first.text!r:.{MAX_SHOWN}}. Such a row "
+        "trains nothing. Correct the data, or the comparison.",
+        "pays-for-some-rows", f"rewards.{reward.name}", row=rows[0], level="warning",
+    )  # fmt: skip
 
 
 def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Problem]:

@@ -10,12 +10,12 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import Task
+from rlvr.data.task import ANSWER_COLUMNS, Task
 from rlvr.errors import InputError
 from rlvr.red_team.attacks import Seen, Text, is_constant, render
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
@@ -35,7 +35,6 @@ FREQUENT = 200  # answers
 NOT_GOLD = frozenset(
     {TASK, "prompt", "question", "id", "source", "difficulty", "environment", "language", "entry_point"}
 )
-USUAL_GOLDS = ("final_answer", "answer", "ground_truth", "solution", "target", "label", "tests")
 REFERENCE_FORMS = (
     "#### {}", "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>",
     "The answer is {}.", "Answer: {}", "{}",
@@ -234,7 +233,7 @@ def _gold_columns(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], 
         return ["final_answer"]
     read = {name for reward in rewards for name in visible_names(reward.function) or columns_read(reward)}
     named = [name for name in columns if name in read - NOT_GOLD and not _is_shown(rows[0], name)]
-    return named or [name for name in USUAL_GOLDS if name in columns][:1]
+    return named or [name for name in (*ANSWER_COLUMNS, "tests") if name in columns][:1]
 
 
 def _is_shown(row: Mapping[str, Any], name: str) -> bool:
@@ -273,13 +272,20 @@ def _reference(task: Task, row: Mapping[str, Any]) -> list[str]:
     return [form.format(row[column]) for form in REFERENCE_FORMS] if column is not None else []
 
 
-def answer_column(row: Mapping[str, Any]) -> str | None:
-    """The column with the row's right answer as text, by its usual names; None if there is none.
+def answer_column(row: Mapping[str, Any], read: Collection[str] = ()) -> str | None:
+    """The column with the row's right answer, text or a number, by its usual names; None if there is none.
 
-    Tests say what is right, but are no answer, also where they are JSON text.
+    Args:
+        read: columns that a reward reads, which go first.
     """
-    names = (name for name in USUAL_GOLDS if name != "tests")
-    return next((name for name in names if isinstance(row.get(name), str) and row[name]), None)
+    names = sorted(ANSWER_COLUMNS, key=lambda name: name not in read)
+    return next((name for name in names if _is_answer(name, row.get(name))), None)
+
+
+def _is_answer(name: str, value: object) -> bool:
+    # A number in the others may be what an answer must lead to, or stand for the name of a class.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (isinstance(value, str) and value != "") or (is_number and name not in ("target", "label"))
 
 
 def _short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:

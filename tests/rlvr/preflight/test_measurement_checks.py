@@ -15,6 +15,7 @@ from rlvr.preflight.measurement_checks import (
     MAX_HALF_WIDTH,
     check_equal_golds,
     check_metric_weight,
+    check_missing_golds,
     check_repeated_prompts,
     half_width,
     rows_needed,
@@ -58,10 +59,12 @@ def test_golds_of_a_repeated_prompt_must_agree(
     texts = ["What is 1 + 1?", *(f"What is {row} + 5?" for row in range(158)), prompt]
     data = [[{"role": "user", "content": text}] for text in texts] if is_chat else texts
     train = Dataset.from_dict({"prompt": data, "final_answer": ["2", *(str(row + 5) for row in range(158)), gold]})
-    problems = list(check_repeated_prompts(make_components(train=train)))
-    assert [problem.kind for problem in problems] == expected, why
-    if len(expected) == 2:
-        assert (problems[1].key, problems[1].row) == ("final_answer", 0) and "rows 0 and 159" in problems[1].message
+    for column in ("final_answer", "answer"):
+        renamed = Dataset.from_dict({"prompt": train["prompt"][:], column: train["final_answer"][:]})
+        problems = list(check_repeated_prompts(make_components(train=renamed, columns=(column,))))
+        assert [problem.kind for problem in problems] == expected, why
+        if len(expected) == 2:
+            assert (problems[1].key, problems[1].row) == (column, 0) and "rows 0 and 159" in problems[1].message
 
 
 @pytest.mark.parametrize(
@@ -153,11 +156,12 @@ def test_a_verifier_that_is_trained_against_is_warned_of(
 )
 @pytest.mark.parametrize("label", ["", "sums"])
 @pytest.mark.parametrize("weight", [1.0, 0.0], ids=["rewarded", "only watched"])
+@pytest.mark.parametrize("gold", ["final_answer", "answer", "solution", "target", "tests"])
 def test_a_metric_that_reads_the_text_alone_is_warned_of(
-    columns: tuple[str, ...], expected: list[str], why: str, label: str, weight: float
+    columns: tuple[str, ...], expected: list[str], why: str, label: str, weight: float, gold: str
 ) -> None:
     metric = Reward("format", lambda **kwargs: [], columns=columns)
-    verifier = Reward("right", lambda **kwargs: [], columns=("final_answer",), applies_to=("sums",) if label else None)
+    verifier = Reward("right", lambda **kwargs: [], columns=(gold,), applies_to=("sums",) if label else None)
     verifier.weight = weight
     components = replace(make_components(), rewards=[metric, verifier], metric={label: metric} if label else metric)
     problems = list(check_metric_weight(components))
@@ -178,3 +182,27 @@ def test_golds_that_are_all_equal_bring_a_warning(golds: list[str], is_warned: b
     problems = list(check_equal_golds(make_components(train=train)))
     assert kinds(problems) == [("equal-golds", "warning")] * is_warned, why
     assert all("'sums'" in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("golds", "columns", "missing", "why"),
+    [
+        (["1", None, "3"], ("answer",), [1], "a null"),
+        (["1", "2", " "], ("answer",), [2], "white space"),
+        (["1", None, "3"], ("level",), [], "no reward reads it"),
+        ([None, None, None], ("answer",), [], "a column of another task"),
+        (["1", "2", "3"], ("answer",), [], "all there"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_rows_without_a_gold_are_named(
+    golds: list[str | None], columns: tuple[str, ...], missing: list[int], why: str, split: str
+) -> None:
+    data = Dataset.from_dict({"prompt": ["a?", "b?", "c?"], "answer": golds, "level": ["x"] * 3})
+    complete = Dataset.from_dict({"prompt": ["d?"], "answer": ["4"], "level": ["x"]})
+    components = make_components(**{"train": complete, "test": complete, split: data}, columns=columns)
+    problems = list(check_missing_golds(components))
+    assert [(one.kind, one.level, one.row) for one in problems] == [
+        ("missing-gold", "warning", row) for row in missing
+    ], why
+    assert all("answer" in one.message and split in one.message for one in problems)

@@ -449,3 +449,46 @@ def test_a_reference_program_that_fails_its_tests_is_explained(tmp_path: Path) -
         [problem] = try_rewards(RECIPE, task, rewards, rewards[0], scorer)
     assert kinds([problem]) == [("refused-gold", "warning")] and problem.row == 0
     assert "Test 1: runtime error: ValueError" in problem.message
+
+
+def compares_ints(completions: list[Any], answer: list[Any], **kwargs: Any) -> list[float]:
+    """Catches the error of an answer without a number, but not that of a gold of None."""
+    scores = []
+    for text, gold in zip(completions, answer, strict=True):
+        found = re.search(r"<answer>(\d+)</answer>", text)
+        try:
+            scores.append(float(found is not None and int(found[1]) == int(gold)))
+        except ValueError:
+            scores.append(0.0)
+    return scores
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind", "level", "said"),
+    [
+        (None, "reward-failed", "error", "answer=None"),
+        ("156 apples", "pays-for-some-rows", "warning", "answer='156 apples'"),
+        ("7", "", "", ""),
+    ],
+)
+def test_the_right_answer_of_every_row_is_tried_in_the_form_that_earns(
+    bad: str | None, kind: str, level: str, said: str
+) -> None:
+    golds: list[Any] = [str(row + 10) for row in range(1500)]
+    golds[1001] = bad
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 1500, "answer": golds})
+    rewards = [Reward("tested", compares_ints, columns=("answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    found = [one for one in problems if one.level != "note"]
+    assert [(one.kind, one.level, one.row) for one in found] == ([(kind, level, 1001)] if kind else [])
+    assert said in "".join(one.message for one in found)
+
+
+def test_answers_may_be_numbers() -> None:
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "answer": list(range(10, 74))})
+    of_text = Reward("of_text", right, columns=("answer",))
+    of_text.function = lambda completions, answer, **kwargs: right(completions, answer)
+    numbers = Reward("numbers", compares_ints, columns=("answer",))
+    with Scorer([numbers]) as scorer:
+        assert kinds(try_rewards(RECIPE, Task(rows, rows, rows), [numbers], numbers, scorer)) == FIT
