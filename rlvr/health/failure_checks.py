@@ -28,8 +28,11 @@ def not_finite(run: RunMetrics) -> Iterator[Finding]:
 
 def unscored(run: RunMetrics) -> Iterator[Finding]:
     levels = [("alarm", 0.5, 0.4), ("warning", 0.05, 0.03)]
-    problem = "{} of the completions have no score and are masked: a reward function fails, is too slow or returns None"
-    fix = "Read the reward's messages; raise reward_timeout_s if it is slow."
+    problem = (
+        "{} of the completions have no score and are masked: a reward fails, is too slow or returns None, or its server "
+        "does not answer"
+    )
+    fix = "Read the reward's messages; raise reward_timeout_s if it is slow, or start its server."
     return run.level_findings("unscored", "rewards/unscored_fraction", levels, problem, fix)
 
 
@@ -75,7 +78,7 @@ def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
 
 
 def rewards_take_long(run: RunMetrics) -> Iterator[Finding]:
-    fix = "Give the rewards more workers, or make the reward function faster."
+    fix = "Give the rewards more workers, make the reward function faster, or look whether its server answers."
     return _takes_long(run, "slow-rewards", "time/rewards", "the rewards take", fix)
 
 

@@ -71,7 +71,7 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     processes, train, is_loadable = request.count_processes(settings), settings.train_group, _is_loadable(recipe)
     assert train is not None  # the plan requires it
     if not is_loadable:
-        notes.append(_not_checked("the model"))
+        notes.append(_not_checked("the model, nor whether it fits the machine"))
     process_count = processes or train.instance_count
     target = TargetMachine(process_count, launcher=request.launcher_of(settings))
     components = load_components(recipe, target, process_count, attempt, with_model=is_loadable)
