@@ -29,8 +29,8 @@ def not_finite(run: RunMetrics) -> Iterator[Finding]:
 def unscored(run: RunMetrics) -> Iterator[Finding]:
     levels = [("alarm", 0.5, 0.4), ("warning", 0.05, 0.03)]
     problem = (
-        "{} of the completions have no score and are masked: a reward fails, is too slow or returns None, or its server "
-        "does not answer"
+        "{} of the completions have no score and are masked: a reward fails, is too slow or returns None, or its "
+        "server does not answer"
     )
     fix = "Read the reward's messages; raise reward_timeout_s if it is slow, or start its server."
     return run.level_findings("unscored", "rewards/unscored_fraction", levels, problem, fix)
