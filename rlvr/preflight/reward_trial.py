@@ -128,10 +128,13 @@ def try_rewards(
     if problems or failed:
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
+    right = {answer.row for answer in answers if answer.kind == "answer" and answer.column in columns_read(metric)}
     names = ", ".join(reward.label for reward in rewards)
     about_golds = (
         f"{metric.name} takes all {golds} tried golds as right"
         if golds
+        else f"{metric.name} takes the right answers of {count(len(right), 'row')} as right, in a usual form"
+        if right
         else "golds are not tried with an environment"
         if recipe.environments
         else f"no golds were tried: the task {label or recipe.task.name} makes no completions of them"

@@ -86,15 +86,18 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
 
 
 def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
-    """A metric that pays for right answers, but for none of them as much as an accuracy counts."""
-    right = [row[index] or 0.0 for answer, row in values.items()
-             if answer.kind == "answer" and answer.column in columns_read(metric)]  # fmt: skip
-    most = max(right, default=0.0)
-    if 0 < most < 1:
+    """Rows whose right answer the metric pays for, but in no form as much as an accuracy counts."""
+    most: dict[int, float] = {}
+    for answer, row in values.items():
+        if answer.kind == "answer" and answer.column in columns_read(metric):
+            most[answer.row] = max(most.get(answer.row, 0.0), row[index] or 0.0)
+    low = [row for row, value in most.items() if 0 < value < 1]
+    if low:
         yield Problem(
-            f"{metric.name} returns at most {most:.3g} for the tried right answers. An accuracy counts answers with 1 "
-            "or more, so it may stay at 0. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
-            "metric-below-one", f"rewards.{metric.name}", level="warning",
+            f"{metric.name} returns at most {max(most[row] for row in low):.3g} for the right answer of "
+            f"{_rows(low, len(most))}. An accuracy counts answers with 1 or more, so such rows may never be right. "
+            "Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
+            "metric-below-one", f"rewards.{metric.name}", row=low[0], level="warning",
         )  # fmt: skip
 
 

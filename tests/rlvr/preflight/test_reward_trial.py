@@ -312,7 +312,8 @@ def test_a_single_bad_value_of_the_data_is_found(bad: str | None) -> None:
 
 def test_without_golds_the_rewards_are_tried_on_empty_answers_and_noise() -> None:
     problems = tried(reward(right), gold=False)
-    assert kinds(problems) == FIT and "no golds" in problems[0].message
+    assert kinds(problems) == FIT and "right answers of 4 rows as right" in problems[0].message
+    assert "no golds" in tried(reward(form_alone), gold=False)[0].message
     assert kinds(tried(reward(always), gold=False))[0] == ("accepted-noise", "error")
 
 
