@@ -115,7 +115,9 @@ def jsonl(
 
     golds = ("final_answer", (columns or {}).get("final_answer"))
     if shown := next((field for field in fields if field in golds), None):
-        problem = f"it shows the right answer, {{{shown}}}, in the prompt. Remove it from the template."
+        problem = (
+            f"it shows the right answer, {{{shown}}}, in the prompt. Remove it from the template, or correct columns."
+        )
         raise option_error("jsonl", "prompt_template", problem)
 
     raw, notes = _read(path, test_path, subset, train_split)
@@ -134,6 +136,12 @@ def jsonl(
         more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
         notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
 
+    answers = (columns or {}).get("final_answer", "final_answer")
+    if lists := sum(isinstance(row.get(answers), list) for rows in raw.values() for row in rows):
+        notes.append(
+            f"The final_answer of {lists:,} rows is a list, kept as JSON text: exact_match takes each of its texts as "
+            "right, math_correctness takes it for a tuple or an interval. For numbers in any order, write 1, 2 as text."
+        )
     if max_prompt_characters is not None:
         notes += drop_long_prompts(splits, max_prompt_characters)
     train = splits["train"]

@@ -21,6 +21,7 @@ from rlvr.data.hub import download_rows
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
+    import pyarrow
     from datasets import Dataset
 
 READABLE = (".jsonl", ".ndjson", ".json", ".parquet")
@@ -75,7 +76,7 @@ def read_rows(path: Path) -> list[Row]:
         import pyarrow.parquet
 
         try:
-            rows = list(pyarrow.parquet.read_table(path).to_pylist())
+            rows = list(_with_short_decimals(pyarrow.parquet.read_table(path)).to_pylist())
         except (OSError, pyarrow.ArrowException) as error:
             raise unreadable(path, error, "parquet") from error
     else:
@@ -89,6 +90,22 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
+def _with_short_decimals(table: pyarrow.Table) -> pyarrow.Table:
+    """The table with columns of 16- and 32-bit floats as the shortest decimals that they stand for: 49.1, as written.
+
+    Their exact values, such as 49.099998474121094, would be golds that no answer has.
+    """
+    import numpy
+    import pyarrow
+
+    for index, column in enumerate(table.schema):
+        if pyarrow.types.is_float16(column.type) or pyarrow.types.is_float32(column.type):
+            kind = numpy.float16 if pyarrow.types.is_float16(column.type) else numpy.float32
+            values = [None if value is None else float(str(kind(value))) for value in table[index].to_pylist()]
+            table = table.set_column(index, column.name, pyarrow.array(values, pyarrow.float64()))
+    return table
+
+
 def check_data_file(path: Path) -> None:
     """Check that a file exists and has a known type."""
     if not path.is_file():
@@ -99,9 +116,10 @@ def check_data_file(path: Path) -> None:
         if path.suffix in (".csv", ".tsv"):
             separator = ', sep="\\t"' if path.suffix == ".tsv" else ""
             words = (
-                f'from datasets import Dataset; Dataset.from_csv("{path.name}"{separator}).to_json("{path.stem}.jsonl")'
+                f'import pandas; pandas.read_csv("{path.name}"{separator}, dtype=str, keep_default_na=False)'
+                f'.to_json("{path.stem}.jsonl", orient="records", lines=True)'
             )
-            message += f" To convert it: python -c '{words}'"
+            message += f" To convert it: python -c '{words}' (all values become text)"
         raise InputError(message, kind="unreadable-file", path=path)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from rlvr.config import schema
 from rlvr.config.reward_location import is_remote
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
-from rlvr.preflight.trial_answers import EMPTY_ANSWERS, WORDS, Answer, Values, score_answers
+from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Answer, Values, score_answers
 from rlvr.red_team.target import REFERENCE_FORMS
 from rlvr.rescoring.completions import visible
 from rlvr.rescoring.explain import MAX_LINE_LENGTH, explanation
@@ -78,8 +80,8 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
     yield Problem(
         f"{metric.name} takes a wrong answer as right in {_rows(sorted(accepted), len(tried))}: it returns "
         f"{values[answer][index]:.3g} for {shown!r}, where {answer.column} is {gold!r:.{MAX_SHOWN}}. An "
-        "accuracy counts every answer with 1 or more. Return 1 for right answers alone, and pay for the form in a "
-        "reward of its own.",
+        "accuracy counts every answer with 1 or more. Return 1 for right answers alone, in the order of the "
+        "completions, and pay for the form in a reward of its own.",
         "accepted-wrong", f"rewards.{metric.name}", row=first,
         level="error" if len(accepted) == len(tried) else "warning",
     )  # fmt: skip
@@ -90,13 +92,15 @@ def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
     most: dict[int, float] = {}
     for answer, row in values.items():
         if answer.kind == "answer" and answer.column in columns_read(metric):
-            most[answer.row] = max(most.get(answer.row, 0.0), row[index] or 0.0)
-    low = [row for row, value in most.items() if 0 < value < 1]
+            most[answer.row] = max(most.get(answer.row, -math.inf), row[index] or 0.0)
+    # A metric that is 0 for everything, or for some rows, is reported by `unpaid_problems`.
+    never_pays = max(most.values(), default=1.0) <= 0 and any(row[index] for row in values.values())
+    low = [row for row, value in most.items() if value < 1 and (value != 0 or never_pays)]
     if low:
         yield Problem(
             f"{metric.name} returns at most {max(most[row] for row in low):.3g} for the right answer of "
-            f"{_rows(low, len(most))}. An accuracy counts answers with 1 or more, so such rows may never be right. "
-            "Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
+            f"{_rows(low, len(most))}, in any usual form. An accuracy counts answers with 1 or more, so such rows may "
+            "never be right. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
             "metric-below-one", f"rewards.{metric.name}", row=low[0], level="warning",
         )  # fmt: skip
 
@@ -242,21 +246,35 @@ def _reads_data(reward: Reward, task: Task) -> bool:
 
 
 def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> Iterator[Problem]:
-    """The sum of the rewards, as training sees it, must be higher for golds than for answers without content."""
-    means: dict[str, float] = {}
-    for kind in WORDS:
-        rows = [row[: len(rewards)] for answer, row in values.items() if answer.kind == kind]
-        totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards, [label] * len(rows))]
-        scored = [value for value in totals if value is not None]
-        if scored:
-            means[kind] = sum(scored) / len(scored)
+    """The sum of the rewards, as training sees it, must be higher for golds than for answers without content.
+
+    Right answers without a gold may have no form that earns anything. So they bring a warning only if some form of them
+    earns less than an empty answer or noise, and none earns more.
+    """
+    rows = [row[: len(rewards)] for row in values.values()]
+    totals = [total(row, rewards) for row in apply_gates_and_mask(rows, rewards, [label] * len(rows))]
+    of_kind: dict[str, list[float]] = {}
+    for answer, value in zip(values, totals, strict=True):
+        if value is not None:
+            of_kind.setdefault(answer.kind, []).append(value)
+    found: dict[tuple[str, str], list[str]] = {}  # sums of answers without content and of right ones -> the former
     for kind, words in EMPTY_ANSWERS.items():
-        if "gold" in means and kind in means and means[kind] >= means["gold"]:
-            yield Problem(
-                f"the sum of the rewards is {means[kind]:.3g} for {words} and {means['gold']:.3g} for the task's "
-                "golds, so training would not tell them apart. Check the weights, and rewards that pay for form alone.",
-                "golds-earn-no-more", "rewards", level="warning",
-            )  # fmt: skip
+        if not (nothing := of_kind.get(kind)):
+            continue
+        mean = fmean(nothing)
+        if (golds := of_kind.get("gold")) and mean >= fmean(golds):
+            right = f"{fmean(golds):.3g} for the task's golds"
+        elif kind != "prompt" and (answers := of_kind.get("answer")) and max(answers) <= mean > min(answers):
+            right = f"{min(answers):.3g} to {max(answers):.3g} for right answers"
+        else:
+            continue
+        found.setdefault((f"{mean:.3g}", right), []).append(words)
+    for (mean_words, right), without in found.items():
+        yield Problem(
+            f"the sum of the rewards is {mean_words} for {' and '.join(without)}, and {right}, so training would not "
+            "tell them apart, or prefers the former. Check the weights, the signs, and rewards that pay for form alone.",
+            "golds-earn-no-more", "rewards", level="warning",
+        )  # fmt: skip
 
 
 def _rows(numbers: Sequence[int], of: int) -> str:

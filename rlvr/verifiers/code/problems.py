@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rlvr.sandbox.limits import Limits
 from rlvr.verifiers.code.cases import STDIO, Test, read_tests
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix
+from rlvr.verifiers.code.doubts import doubt, is_literal
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison, check_tolerance_applies
@@ -77,6 +78,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     faults: list[str | None] = []
     languages, has_float = set(), False
     checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
+    literals: dict[int, list[Any]] = {}  # what calls expect, if that is the text of numbers; by row
     imports: dict[str, list[int]] = {}  # packages that asserts import, and their rows
     for row in range(len(options.tests)):
         try:
@@ -97,7 +99,11 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
             has_float = has_float or "float" in (submission.comparison, *(test.comparison for test in tests))
-            faults.append(_doubt(submission.tests))
+            faults.append(doubt(submission.tests, submission.checker))
+            calls = [test for test in submission.tests if "call" in test]
+            if calls:
+                expected = [test.get("expected") for test in calls]
+                literals[row] = expected if all(map(is_literal, expected)) else []
         except InputError as error:
             faults.append(str(error))
     if languages and not has_float and not isinstance(options.comparison, list | tuple):
@@ -111,6 +117,12 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
+    if all(literals.values()):
+        for row, expected in literals.items():
+            faults[row] = faults[row] or (
+                "warning: the calls of all rows expect text that is a number or a bool, such as "
+                f"{expected[0]!r:.40}. A function that returns the value is wrong there. Write the value, not its text."
+            )
     for package in _not_importable(imports, options.allow_weak_sandbox):
         for row in imports[package]:
             faults[row] = (
@@ -142,32 +154,6 @@ def _not_importable(packages: Iterable[str], allow_weak_sandbox: bool) -> list[s
         package for package, judgement in zip(tried, judge_many(submissions), strict=True) if judgement.score == 1
     }
     return [package for package in unknown if package not in accepted]
-
-
-def _doubt(tests: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say how tests seem to be encoded once too often, in which case no right program passes them."""
-    for number, test in enumerate(tests, 1):
-        for key in ("input", "output"):
-            text = test.get(key)
-            if isinstance(text, str) and "\\n" in text and "\n" not in text.strip():
-                return (
-                    f"warning: the {key} of test {number} has a backslash and an n, and no line break: {text[:40]!r}. "
-                    "Programs read and print it so. Was it escaped twice?"
-                )
-    expected = [test.get("expected") for test in tests if "call" in test]
-    if expected and all(isinstance(value, str) and _is_json_collection(value) for value in expected):
-        return (
-            f"warning: the tests of calls expect text, such as {expected[0][:40]!r}, and a list or an object with the "  # type: ignore[index]
-            "same content is wrong. Write the value itself, not its JSON text."
-        )
-    return None
-
-
-def _is_json_collection(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), list | dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _is_error(fault: str | None) -> bool:
@@ -322,8 +308,8 @@ def _read_test_column(value: Any, column: str) -> list[Mapping[str, Any]]:
         return []
     if not isinstance(value, list) or not all(isinstance(test, Mapping) for test in value):
         raise InputError(
-            f'the column {column} is {value!r:.60}. Give a list of tests, such as [{{"input": "1 2", "output": "3"}}], '
-            "or the same as JSON.",
+            f'the column {column} is {value!r:.60}. Give a list of tests, such as [{{"input": "1 2", "output": "3"}}] '
+            'or [{"assert": "assert add(1, 2) == 3"}], or the same as JSON.',
             kind="wrong-type",
             key=column,
         )

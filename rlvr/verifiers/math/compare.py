@@ -19,12 +19,18 @@ from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term
 TermComparison = Callable[[Term, Term], bool | None]
 
 
+# A difference or a quotient of whole numbers is no reference answer, so this is a date, a score, a range or the like.
+_DATE_OR_RANGE = re.compile(r"\+?[0-9]+(?:-[0-9]+)+|[0-9]+(?:/[0-9]+){2,}")
+
+
 def compare_terms(answer: Term, gold: Term) -> bool | None:
     """Compare two terms; None if only algebra can tell."""
     if answer.number is not None and gold.number is not None:
         return answer.number == gold.number or is_rounding(answer.text, answer.number, gold.number)
     if answer.text == gold.text:
         return True
+    if _DATE_OR_RANGE.fullmatch(gold.text):
+        return False
     if (based := BASED.fullmatch(gold.text)) and not BASED.fullmatch(answer.text):
         return answer.text == based[1]  # the base of 204_5 may be left out, like a unit
     if based := BASED.fullmatch(answer.text):

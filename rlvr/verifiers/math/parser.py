@@ -299,6 +299,7 @@ _RATIO_NAME = re.compile(
     r"(?=.*[A-Za-z])[A-Za-z_0-9{}]{1,16} ?: ?[A-Za-z_0-9{}]{1,16}|\\frac\{[A-Z]{1,3}\}\{[A-Z]{1,3}\}"
 )
 _PLAIN_WORDS = re.compile(r"[A-Za-z'’]{1,30}(?:(?: |(?<=[A-Za-z]{2})-(?=[A-Za-z]{2}))[A-Za-z'’]{1,30}){0,40}")
+_SHORT_WORDS = frozenset({"no", "ok", "on", "or", "up"})  # other two letters may be a product
 _COMPUTED = re.compile(rf"\\(?:{FUNCTIONS.replace(' ', '|')}) ?\([^a-zA-Z]*\)")  # \\gcd(12, 18)
 _NO_UNKNOWN = re.compile(rf"{TEXT.pattern}|(?<![\\a-zA-Z])[ei](?![a-zA-Z])")
 _OF_ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
@@ -342,7 +343,7 @@ def _parse_plain_term(text: str) -> Term:
         return _number_term(text, number)
     words = _remove_text_command(text)
     if _PLAIN_WORDS.fullmatch(words) and TEXT.sub("", text).strip(" .") in ("", words) and "\\" not in words:
-        if len(words) <= 2 and words == text.strip():
+        if len(words) <= 2 and words == text.strip() and words.lower() not in _SHORT_WORDS:
             return Term("words" if len(words) == 1 else "math", words)
         lowered = " ".join(words.lower().replace("-", " ").split())
         if not lowered:

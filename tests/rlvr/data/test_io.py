@@ -62,12 +62,15 @@ def test_errors_name_the_file_line_and_row(
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_the_command_that_converts_a_table_of_text_works(tmp_path: Path, separator: str) -> None:
     table = tmp_path / ("a.csv" if separator == "," else "a.tsv")
-    table.write_text(f'problem{separator}answer\n"1 {separator} 2"{separator}3\n')
+    table.write_text(f'problem{separator}zip\n"1 {separator} 2"{separator}02100\nNA{separator}3\n')
     with pytest.raises(InputError) as error:
         read_rows(table)
-    command = str(error.value).partition("To convert it: python ")[2]
+    command = str(error.value).partition("To convert it: python ")[2].removesuffix(" (all values become text)")
     subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=tmp_path, capture_output=True)
-    assert read_rows(tmp_path / "a.jsonl") == [{"problem": f"1 {separator} 2", "answer": 3}]
+    assert read_rows(tmp_path / "a.jsonl") == [
+        {"problem": f"1 {separator} 2", "zip": "02100"},
+        {"problem": "NA", "zip": "3"},
+    ], "zeros and NA stay as they are"
 
 
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
@@ -143,3 +146,16 @@ def test_a_split_without_rows_has_the_columns_too() -> None:
 def test_objects_of_different_shapes_stay_as_they_are() -> None:
     rows = [{"tests": [{"input": "1", "output": "2"}]}, {"tests": [{"call": [1], "expected": 2}]}]
     assert list(to_datasets(train=rows)["train"]) == rows
+
+
+def test_narrow_floats_of_a_parquet_file_are_the_decimals_that_they_stand_for(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    written = [49.1, 0.1, None, 1e-5, 16777216.0]
+    table = pyarrow.table(
+        {"single": pyarrow.array(written, pyarrow.float32()), "double": pyarrow.array(written, pyarrow.float64())}
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    rows = read_rows(tmp_path / "a.parquet")
+    assert [row["single"] for row in rows] == [row["double"] for row in rows] == written

@@ -243,7 +243,7 @@ def test_a_recipe_that_masks_failing_rewards_starts_with_a_warning() -> None:
 def test_weights_that_pay_no_more_for_golds_are_warned_of() -> None:
     _, problem = tried(reward(right), reward(short, 2.0))
     assert kinds([problem]) == [("golds-earn-no-more", "warning")]
-    assert "2 for an empty answer and 1 for the task's golds" in problem.message
+    assert "2 for an empty answer, and 1 for the task's golds" in problem.message
 
 
 @pytest.mark.parametrize(("function", "level"), [(right, "note"), (long, "warning")])
@@ -493,3 +493,30 @@ def test_answers_may_be_numbers() -> None:
     numbers = Reward("numbers", compares_ints, columns=("answer",))
     with Scorer([numbers]) as scorer:
         assert kinds(try_rewards(RECIPE, Task(rows, rows, rows), [numbers], numbers, scorer)) == FIT
+
+
+def penalty(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [-value for value in right(completions, final_answer)]
+
+
+def distance(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    found = [re.findall(r"\d+", text) for text in completions]
+    return [-abs(int(numbers[-1]) - int(gold)) / 100 if numbers else -10.0
+            for numbers, gold in zip(found, final_answer, strict=True)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("functions", "expected", "why"),
+    [
+        ([penalty], ["golds-earn-no-more", "metric-below-one"], "the sign"),
+        ([right, (penalty, 2.0)], ["golds-earn-no-more"], "a heavier reward with the wrong sign"),
+        ([distance], ["metric-below-one"], "right answers are best, but 0"),
+        ([right, distance], [], "beside a metric"),
+    ],
+)
+def test_right_answers_must_earn_most_without_a_gold_too(functions: list[Any], expected: list[str], why: str) -> None:
+    pairs = [one if isinstance(one, tuple) else (one, 1.0) for one in functions]
+    rewards = [Reward(one.__name__, one, columns=("final_answer",), weight=weight) for one, weight in pairs]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, sums(gold=False), rewards, rewards[0], scorer)
+    assert sorted({one.kind for one in problems if one.level != "note"} - {"paid-noise"}) == expected, why

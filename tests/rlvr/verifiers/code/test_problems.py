@@ -186,9 +186,44 @@ def test_an_entry_point_of_a_call_is_a_name(entry_point: str, is_valid: bool) ->
         ([{"input": "a\\nb\n1", "output": "3"}], "", "text with escapes, on lines of its own"),
         ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "[2]"}], "expect text", "JSON text"),
         ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "none"}], "", "a function that returns text"),
-        ([{"call": [1], "expected": "12"}], "", "digits as text"),
+        ([{"call": [1], "expected": "12"}], "expect text", "digits as text, in all rows"),
     ],
 )
 def test_tests_that_seem_to_be_encoded_once_too_often_are_doubtful(tests: Any, words: str, why: str) -> None:
     [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
     assert (fault is not None and fault.startswith("warning: ") and words in fault) if words else fault is None, why
+
+
+@pytest.mark.parametrize(
+    ("tests", "is_doubtful", "why"),
+    [
+        ([{"input": "1", "output": "1"}, {"input": "1", "output": "2"}], True, "the same input"),
+        ([{"input": "1", "output": "1"}, {"input": "1", "output": "1 \n"}], False, "apart from white space"),
+        ([{"call": [1], "expected": 1}, {"call": [1], "expected": 2}], True, "the same arguments"),
+        ([{"call": [1], "expected": 1}, {"call": ["1"], "expected": 2}], False, "arguments of another type"),
+        ([{"input": "1", "output": "1"}, {"input": "2", "output": "2"}], False, "other inputs"),
+    ],
+)
+def test_tests_that_contradict_each_other_are_doubtful(tests: Any, is_doubtful: bool, why: str) -> None:
+    [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
+    assert (fault is not None and fault.startswith("warning: ") and "test 2" in fault) == is_doubtful, why
+    has_input = "input" in tests[0]
+    checker = "def check(input, output, expected):\n    return output.split() == expected.split()\n"
+    assert not has_input or row_faults(JudgeOptions(tests=[tests], checker=checker)) == [None], "several right outputs"
+
+
+@pytest.mark.parametrize(
+    ("expected", "is_doubtful", "why"),
+    [
+        (["12", "-3.5"], True, "numbers"),
+        (["True", "False"], True, "bools"),
+        (["12", "twelve"], False, "text, in one row"),
+        ([12, "12"], False, "a number, in one row"),
+    ],
+)
+def test_values_of_calls_that_are_text_in_all_rows_are_doubtful(
+    expected: list[Any], is_doubtful: bool, why: str
+) -> None:
+    tests = [[{"call": [number], "expected": value}] for number, value in enumerate(expected)]
+    faults = row_faults(JudgeOptions(tests=tests, entry_point=["f"] * len(tests)))
+    assert [fault is not None and "expect text" in fault for fault in faults] == [is_doubtful] * len(tests), why
