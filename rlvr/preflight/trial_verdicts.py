@@ -272,7 +272,7 @@ def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> It
     for (mean_words, right), without in found.items():
         yield Problem(
             f"the sum of the rewards is {mean_words} for {' and '.join(without)}, and {right}, so training would not "
-            "tell them apart, or prefers the former. Check the weights, the signs, and rewards that pay for form alone.",
+            "tell them apart, or prefers the former. Check weights, signs, and rewards that pay for form alone.",
             "golds-earn-no-more", "rewards", level="warning",
         )  # fmt: skip
 
