@@ -39,6 +39,7 @@ _TAG = re.compile(r"<(/?)answer>")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _MAX_EXTRA_CHARACTERS = 1000  # beyond four times the longest reference; NFKC is slow on long runs of accents
+_LONG_REFERENCE = 200  # characters
 
 
 def exact_match(
@@ -89,7 +90,7 @@ def exact_match(
 def validate_rows(*, final_answer: list[Any], normalise: list[str] | None = None, **kwargs: Any) -> list[str | None]:
     """Return for each row why no completion can match its reference, or None. Called once before training."""
     steps = _check_options("turn", "####", normalise)
-    return [_row_fault(gold, steps) for gold in final_answer]
+    return [_row_fault(gold, steps) or _row_doubt(gold) for gold in final_answer]
 
 
 def explain(
@@ -130,6 +131,13 @@ def _score(completion: Any, gold: Any, answer_in: str, marker: str, steps: Seque
         return 0.0, [f"The own turn states different answers: {quoted}."]
     right = texts <= {_normalise(reference, steps) for reference in references}
     return float(right), [f"The answer reads {quoted}.", f"It {'equals' if right else 'differs from'} the reference."]
+
+
+def _row_doubt(gold: Any) -> str | None:
+    shortest = min(map(len, map(str, _references(gold))))
+    if shortest <= _LONG_REFERENCE:
+        return None
+    return f"warning: its reference has {shortest:,} characters, which a completion must repeat: a whole solution?"
 
 
 def _references(gold: Any) -> list[Any]:

@@ -27,7 +27,8 @@ EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "p
 WORDS = {
     "gold": "the task's gold",
     "answer": "the row's right answer",
-    "wrong": f"the wrong answer {WRONG}",
+    "wrong": "a wrong answer",
+    "guesses": "a list of guesses",
     "number": "an answer with a number",
     **EMPTY_ANSWERS,
 }
@@ -40,7 +41,7 @@ class Answer:
     kind: str
     row: int
     text: str
-    column: str | None = None  # that has the row's right answer, for "answer" and "wrong"
+    column: str | None = None  # that has the row's right answer, for "answer", "wrong" and "guesses"
     form: str | None = None  # one of REFERENCE_FORMS, for "answer"
 
 
@@ -74,7 +75,7 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
 
 
 def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
-    """A wrong number in the form of the row's gold, and in the usual ones."""
+    """A wrong number in the form of the row's gold and in the usual ones, longer numbers, and a list of guesses."""
     row = task.train[number]
     read = columns_read(metric)
     column = answer_column(row, read)
@@ -86,6 +87,11 @@ def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
         yield Answer("wrong", number, f"{before}{WRONG}{after}", column)
     for form in REFERENCE_FORMS:
         yield Answer("wrong", number, form.format(WRONG), column)
+    if right.isascii() and right.isdigit() and int(right):
+        for longer in (f"1{right}", f"{right}0"):
+            for form in ("#### {}", "The answer is {}.", "{}"):
+                yield Answer("wrong", number, form.format(longer), column)
+        yield Answer("guesses", number, f"It may be {WRONG}, {right} or 123456.", column)
 
 
 def paid_form(values: Values, index: int) -> str:

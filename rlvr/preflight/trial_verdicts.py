@@ -53,6 +53,16 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
         yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
     yield from _accepted_wrong(metric, index, task, values)
+    guesses = {answer.row: answer for answer, row in values.items()
+               if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
+    if guesses:
+        tried = {answer.row for answer in values if answer.kind == "guesses"}
+        yield Problem(
+            f"{metric.name} takes a list of guesses as right in {_rows(sorted(guesses), len(tried))}, such as "
+            f"{guesses[min(guesses)].text!r}. Training finds that out. Compare one final answer, rather than look for "
+            "the gold in the text.",
+            "accepted-guesses", f"rewards.{metric.name}", row=min(guesses), level="warning",
+        )  # fmt: skip
     yield from _below_one(metric, index, values)
 
 

@@ -73,3 +73,13 @@ def test_an_invalid_option_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as error:
         exact_match([""], [""], final_answer=["x"], **options)
     assert (error.value.kind, error.value.key) == ("invalid-value", *options)
+
+
+def test_a_reference_that_is_a_whole_solution_is_doubtful() -> None:
+    long = "First we add. " * 20
+    faults = validate_rows(final_answer=["18", long, f'["{long}", "18"]'])
+    assert [fault is not None and fault.startswith("warning: its reference has 280") for fault in faults] == [
+        False,
+        True,
+        False,
+    ]

@@ -520,3 +520,29 @@ def test_right_answers_must_earn_most_without_a_gold_too(functions: list[Any], e
     with Scorer(rewards) as scorer:
         problems = try_rewards(RECIPE, sums(gold=False), rewards, rewards[0], scorer)
     assert sorted({one.kind for one in problems if one.level != "note"} - {"paid-noise"}) == expected, why
+
+
+def ends_with(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(text.endswith(gold)) for text, gold in zip(completions, final_answer, strict=True)]
+
+
+def begins_with(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(f"#### {gold}" in text) for text, gold in zip(completions, final_answer, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "shown"),
+    [
+        (contains, ["accepted-guesses", "accepted-wrong"], "'It may be 987654, 100 or 123456.'"),
+        (ends_with, ["accepted-wrong"], "'#### 1100'"),
+        (begins_with, ["accepted-wrong"], "'#### 1000'"),
+        (compares_numbers, [], ""),
+    ],
+)
+def test_a_metric_that_looks_for_the_gold_in_the_text_is_named(function: Any, expected: list[str], shown: str) -> None:
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "final_answer": [str(row + 100) for row in range(64)]})
+    rewards = [Reward("tested", function, columns=("final_answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert sorted(one.kind for one in problems if one.level != "note") == expected
+    assert shown in "".join(one.message for one in problems)
