@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlvr import InputError, check_answers, explain_answer
-from rlvr.verifiers.math import DEADLINE_S, gold_faults
+from rlvr.verifiers.math import DEADLINE_S, gold_faults, mixes_words_and_numbers
 
 _MISSING_VALUES = frozenset(("nan", "none", "null", "n/a", "<na>", "nat"))  # as str() of Python and pandas writes them
 
@@ -84,6 +84,8 @@ def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]
         if fault is not None
         else f"warning: its final_answer '{gold}' looks like the text of a missing value"
         if gold.strip().lower() in _MISSING_VALUES
+        else f"warning: its final_answer '{gold}' mixes words and a number, and the number alone is wrong"
+        if mixes_words_and_numbers(gold)
         else None
         for gold, fault in zip(final_answer, faults, strict=True)
     ]

@@ -52,7 +52,8 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
             message += f" Row {wrong[0]}, by scripts/score.py --why:\n" + "\n".join(lines)
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
         yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
-    yield from _accepted_wrong(metric, index, task, values)
+    wrong_answers = list(_accepted_wrong(metric, index, task, values))
+    yield from wrong_answers or _above_one(metric, index, task, values)
     guesses = {answer.row: answer for answer, row in values.items()
                if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
     if guesses:
@@ -112,6 +113,18 @@ def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
             f"{_rows(low, len(most))}, in any usual form. An accuracy counts answers with 1 or more, so such rows may "
             "never be right. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
             "metric-below-one", f"rewards.{metric.name}", row=low[0], level="warning",
+        )  # fmt: skip
+
+
+def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """A metric that gives more than 1 to right answers: what it gives to those that are partly right may be 1 too."""
+    right = [row[index] or 0.0 for answer, row in values.items() if answer.kind in ("gold", "answer")]
+    if _reads_data(metric, task) and max(right, default=0.0) > 1:
+        yield Problem(
+            f"{metric.name} returns {max(right):.3g} for a right answer. An accuracy counts every answer with 1 or "
+            "more, so what it gives to answers that are partly right may count too. Return 1 for a right answer and "
+            "less for others; `weight` in the recipe sets what it is worth.",
+            "metric-above-one", f"rewards.{metric.name}", level="warning",
         )  # fmt: skip
 
 

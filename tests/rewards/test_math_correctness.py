@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewards.math_correctness import explain, math_correctness
+from rewards.math_correctness import explain, math_correctness, validate_rows
 from rlvr.errors import InputError
 
 
@@ -94,3 +94,22 @@ def test_the_share_that_ran_into_the_deadline_is_logged() -> None:
     golds = ["forty-two", "1"]
     math_correctness([""] * 2, ["#### 1"] * 2, final_answer=golds, log_metric=logged.__setitem__)
     assert logged == {"math_correctness/timed_out": 0.0, "math_correctness/unscored": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("gold", "is_doubtful"),
+    [
+        ("Tom: 91", True),
+        ("91 books or so", True),
+        ("91 books", False),
+        ("91 apples and 3 pears", False),
+        ("12:30 PM", False),
+        ("log 100", False),
+        ("abc+1", False),
+        ("3 and 5", False),
+        ("x = 3 or x = 5", False),
+    ],
+)
+def test_golds_of_words_and_a_number_are_doubtful(gold: str, is_doubtful: bool) -> None:
+    [fault] = validate_rows(final_answer=[gold])
+    assert (fault is not None and fault.startswith("warning: ")) == is_doubtful

@@ -30,7 +30,7 @@ from rlvr.verifiers.math.grader import (
     check_answers,
     explain_answer,
 )
-from rlvr.verifiers.math.reference import gold_faults, normalise_gold
+from rlvr.verifiers.math.reference import gold_faults, mixes_words_and_numbers, normalise_gold
 
 __all__ = [
     "DEADLINE_S",
@@ -41,6 +41,7 @@ __all__ = [
     "completion_text",
     "explain_answer",
     "gold_faults",
+    "mixes_words_and_numbers",
     "normalise_gold",
     "own_turn",
     "without_thinking",

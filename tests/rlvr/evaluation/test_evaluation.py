@@ -313,12 +313,14 @@ def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
     [
         ([0.5, 0.0, None], True, "half a point for a right answer"),
         ([0.5, 1.0], False, "partial credit beside a right answer"),
+        ([0.0, 1.5, 3.0], True, "partial credit that counts as right"),
+        ([0.0, 3.0], False, "one value for a right answer"),
         ([0.0, 0.0], False, "nothing is right"),
         ([None], False, "nothing was judged"),
     ],
 )
 @pytest.mark.parametrize("task", ["", "sums"])
-def test_a_metric_that_pays_too_little_to_count_is_warned_of(
+def test_a_metric_whose_values_do_not_say_what_is_right_is_warned_of(
     values: list[float | None], warned: bool, why: str, task: str
 ) -> None:
     records = [{"rewards/half": value, "task": task} for value in values]

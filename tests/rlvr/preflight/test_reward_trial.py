@@ -546,3 +546,17 @@ def test_a_metric_that_looks_for_the_gold_in_the_text_is_named(function: Any, ex
         problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
     assert sorted(one.kind for one in problems if one.level != "note") == expected
     assert shown in "".join(one.message for one in problems)
+
+
+def pays_three(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [3 * value for value in right(completions, final_answer)]
+
+
+@pytest.mark.parametrize("has_gold", [False, True])
+def test_a_metric_that_gives_more_than_one_is_named(has_gold: bool) -> None:
+    metric = reward(pays_three)
+    metric.columns = ("final_answer",)
+    [problem] = [one for one in tried(metric, gold=has_gold) if one.level != "note"]
+    assert kinds([problem]) == [("metric-above-one", "warning")] and "returns 3 for a right answer" in problem.message
+    other = [one.kind for one in tried(reward(right), metric, gold=has_gold)]
+    assert other == ["reward-trial"], "only the metric must count to 1"
