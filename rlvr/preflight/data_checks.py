@@ -18,6 +18,7 @@ from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import SHOWN_ROWS, first_rows
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.signature import single_options
 
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
@@ -66,6 +67,25 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
                 yield Problem(message, "reserved-column", column)
         other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
         for reward in rewards:
+            for column in sorted((single_options(reward.function) - reward.options.keys()) & set(columns)):
+                if column in columns:
+                    message = (
+                        f"The reward {reward.name} has an option {column}, and the {name} a column of this name, which "
+                        "would take its place. Rename the column, leave it out, or set the option in the recipe. If "
+                        f"the reward is to read the column, annotate it: `{column}: list[Any]`."
+                    )
+                    problem = Problem(message, "column-hides-option", column)
+                    yield components.recipe.locate(problem, f"rewards.{reward.name}")
+            for column in sorted(reward.options.keys() & set(columns)):
+                others = sum(value not in (None, reward.options[column]) for value in task.train[column])
+                if others:
+                    message = (
+                        f"The option {column} of the reward {reward.name} replaces the column {column} of the {name}, "
+                        f"which has other values in {count(others, 'training row')}. Remove the option if the rows are "
+                        "right."
+                    )
+                    problem = Problem(message, "option-replaces-column", column, level="warning")
+                    yield components.recipe.locate(problem, f"rewards.{reward.name}")
             missing = [column for column in reward.columns if column not in columns]
             if missing:
                 message = (

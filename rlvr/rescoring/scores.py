@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,9 +132,10 @@ def batches(rows: Sequence[Row]) -> Iterator[range]:
 def _arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
     """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column."""
     names = columns_for(dict.fromkeys(name for row in rows for name in row), reward, rewards)
+    # Copies: a reward that edits messages in place must not change what others score, as in training.
     return {
-        "prompts": [row.get("prompt", "") for row in rows],
-        "completions": [completion_argument(row) for row in rows],
+        "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
+        "completions": [deepcopy(completion_argument(row)) for row in rows],
         **{name: [row.get(name) for row in rows] for name in names},
     }
 

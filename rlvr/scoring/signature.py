@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import dis
 import inspect
+import re
 import textwrap
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlvr.scoring.reward import Reward
+if TYPE_CHECKING:
+    from rlvr.scoring.reward import Reward
 
 # Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
@@ -37,6 +39,24 @@ def optional_columns(reward: Reward) -> set[str]:
     options = named_parameters(reward.function, required=False)
     lists = {name for name, option in options.items() if str(option.annotation).startswith(("list", "Sequence"))}
     return (lists | taken_from_kwargs(reward.function)) - reward.options.keys()
+
+
+def single_options(function: Callable[..., Any]) -> frozenset[str]:
+    """The options that are one value by their type hints (`float | None`). A column of such a name would be a list."""
+    try:
+        options = named_parameters(function, required=False)
+    except (TypeError, ValueError):  # no function, or one of Python's own that says nothing of its parameters
+        return frozenset()
+    return frozenset(name for name, option in options.items() if _SINGLE.fullmatch(_type_of(option)))
+
+
+def _type_of(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    return (annotation.__name__ if isinstance(annotation, type) else str(annotation)).replace("typing.", "")
+
+
+_ONE_TYPE = r"(?:None|bool|int|float|str|Literal\[[^\]]*\])"
+_SINGLE = re.compile(rf"{_ONE_TYPE}(?:\s*\|\s*{_ONE_TYPE})*|Optional\[{_ONE_TYPE}\]")
 
 
 def columns_read(reward: Reward) -> set[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from datasets import Dataset
 
 from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
-from rlvr.preflight.data_checks import check_lost_backslashes, refused_rows
+from rlvr.preflight.data_checks import check_columns, check_lost_backslashes, refused_rows
+from rlvr.scoring.reward import Reward
 from tests.support.run_components import make_components
 
 
@@ -48,3 +51,25 @@ def test_latex_without_its_backslash_is_found(text: str, is_lost: bool, why: str
     for rows in (train, chat):
         problems = list(check_lost_backslashes(make_components(train=rows)))
         assert [(one.kind, one.key, one.row) for one in problems] == [("lost-backslash", column, 1)] * is_lost, why
+
+
+def with_options(completions: Any, *, final_answer: list[str], unit: str = "", **kwargs: Any) -> list[float]:
+    return [0.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "expected"),
+    [
+        ("unit", {}, [("column-hides-option", "error")]),
+        ("unit", {"unit": "m"}, [("option-replaces-column", "warning")]),
+        ("unit", {"unit": "cm"}, []),
+        ("other", {}, []),
+    ],
+)
+def test_columns_with_the_name_of_an_option_are_named(
+    column: str, options: dict[str, Any], expected: list[Any]
+) -> None:
+    train = Dataset.from_dict({"prompt": ["a?", "b?"], "final_answer": ["1", "2"], column: ["cm", None]})
+    reward = Reward("r", with_options, options=options, columns=("final_answer",))
+    problems = list(check_columns(replace(make_components(train=train), rewards=[reward], metric=reward)))
+    assert [(one.kind, one.level) for one in problems] == expected

@@ -490,3 +490,18 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").touch()
     (_, example), *_ = training_answers(read_rollouts(read_run(tmp_path)).items)
     assert [name for name, _ in example.answers[0].rewards] == ["ends_in", "close", "advantage"], "no gold among them"
+
+
+def test_a_reward_that_edits_messages_changes_nothing_for_others() -> None:
+    def edits(completions: list[Any], **kwargs: Any) -> list[float]:
+        for completion in completions:
+            completion[-1]["content"] = "edited"
+        return [1.0] * len(completions)
+
+    def reads(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [float(completion[-1]["content"] == "as written") for completion in completions]
+
+    written = [{"role": "assistant", "content": "as written"}]
+    rows: list[Any] = [{"prompt": [{"role": "user", "content": "?"}], "completion": written}]
+    assert score(rows, [Reward("edits", edits), Reward("reads", reads)]).values == [[1.0, 1.0]]
+    assert written[0]["content"] == "as written"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import columns_read, taken_from_kwargs, visible_names
+from rlvr.scoring.reward import Reward, RewardError
+from rlvr.scoring.signature import columns_read, single_options, taken_from_kwargs, visible_names
 
 
 def _named(completions: Any, *, gold: Any, **kwargs: Any) -> None: ...
@@ -75,3 +75,19 @@ def test_names_taken_out_of_kwargs_are_found(function: Any, taken: set[str], why
 def test_the_columns_read_are_those_needed_and_those_taken_if_there() -> None:
     reward = Reward("takes", _takes, options={"b": 2}, columns=("gold",))
     assert columns_read(reward) == {"gold", "language", "a", "c"}, "less options of the recipe"
+
+
+def _options(
+    completions: Any, *, one: float | None = None, two: bool = False, three: Literal["a", "b"] = "a",
+    many: list[str] | None = None, either: list[Any] | str = "x", anything: Any = None, untyped=None, **kwargs: Any,
+) -> list[float]:  # fmt: skip
+    return [float(bool(two))] * len(completions)
+
+
+def test_options_that_are_one_value_take_no_column() -> None:
+    assert single_options(_options) == {"one", "two", "three"}
+    reward = Reward("options", _options)
+    assert reward([""], ["a"], many=["x"], either=["x"], anything=["x"], untyped=["x"]) == [0.0]
+    with pytest.raises(RewardError, match="a column two, which is an option"):
+        reward([""], ["a"], two=[False])
+    assert Reward("options", _options, options={"two": True})([""], ["a"], two=[False]) == [1.0], "as the recipe says"
