@@ -1,4 +1,4 @@
-"""Convert a row of somebody's data to a row of a task: its prompt from a template, its columns under our names."""
+"""Convert rows of a user's data to rows of a task: build the prompt from a template, and rename columns."""
 
 from __future__ import annotations
 

@@ -68,14 +68,13 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
         other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
         for reward in rewards:
             for column in sorted((single_options(reward.function) - reward.options.keys()) & set(columns)):
-                if column in columns:
-                    message = (
-                        f"The reward {reward.name} has an option {column}, and the {name} a column of this name, which "
-                        "would take its place. Rename the column, leave it out, or set the option in the recipe. If "
-                        f"the reward is to read the column, annotate it: `{column}: list[Any]`."
-                    )
-                    problem = Problem(message, "column-hides-option", column)
-                    yield components.recipe.locate(problem, f"rewards.{reward.name}")
+                message = (
+                    f"The reward {reward.name} has an option {column}, and the {name} a column of this name, which "
+                    "would take its place. Rename the column, leave it out, or set the option in the recipe. If the "
+                    f"reward is to read the column, annotate it: `{column}: list[Any]`."
+                )
+                problem = Problem(message, "column-hides-option", column)
+                yield components.recipe.locate(problem, f"rewards.{reward.name}")
             for column in sorted(reward.options.keys() & set(columns)):
                 others = sum(value not in (None, reward.options[column]) for value in task.train[column])
                 if others:

@@ -100,13 +100,17 @@ class Reward:
         Raises:
             InputError: a column has the name of an option that is one value.
         """
-        for name in self._single_options - self.options.keys():
-            if isinstance(kwargs.get(name), list):
+        hidden = [name for name in self._single_options - self.options.keys() if isinstance(kwargs.get(name), list)]
+        for name in hidden:
+            if any(value is not None for value in kwargs[name]):
                 raise InputError(
-                    f"the data has a column {name}, which is an option of the reward {self.name} and would be replaced "
-                    "by it. Rename the column, or leave it out. If the reward is to read it, annotate it as a list.",
+                    f"the data has a column {name}, and the reward {self.name} an option of this name, whose place the "
+                    "column would take. Rename the column, or leave it out. If the reward is to read it, annotate it "
+                    "as a list.",
                     kind="column-hides-option", key=name,
                 )  # fmt: skip
+        if hidden:  # columns of other tasks
+            kwargs = {name: value for name, value in kwargs.items() if name not in hidden}
         # An option holds for all rows, whatever a column of its name says.
         values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
         return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values

@@ -88,6 +88,7 @@ def test_options_that_are_one_value_take_no_column() -> None:
     assert single_options(_options) == {"one", "two", "three"}
     reward = Reward("options", _options)
     assert reward([""], ["a"], many=["x"], either=["x"], anything=["x"], untyped=["x"]) == [0.0]
-    with pytest.raises(RewardError, match="a column two, which is an option"):
+    assert reward([""], ["a"], two=[None]) == [0.0], "a column of another task"
+    with pytest.raises(RewardError, match="a column two, and the reward options an option"):
         reward([""], ["a"], two=[False])
     assert Reward("options", _options, options={"two": True})([""], ["a"], two=[False]) == [1.0], "as the recipe says"
