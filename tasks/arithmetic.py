@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlvr import Task
-from rlvr.data.io import check_integer, option_error
+from rlvr.data.input_checks import check_integer, option_error
 from rlvr.data.number_pairs import number_pairs
 
 if TYPE_CHECKING:

@@ -21,21 +21,16 @@ from rlvr import InputError, Task
 from rlvr.data.code import io_tests, problem_text
 from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, read_file, read_files
 from rlvr.data.code.prompts import STDIN, build_instruction, build_messages
-from rlvr.data.io import (
-    Row,
-    apply_limits,
+from rlvr.data.input_checks import (
     check_fraction,
     check_integer,
     check_limits,
     check_test_path,
-    find_splits,
-    hold_out,
-    limit_rows,
     missing_column_error,
     option_error,
-    question_key,
-    to_datasets,
 )
+from rlvr.data.io import Row, find_splits
+from rlvr.data.splits import apply_limits, hold_out, limit_rows, question_key, to_datasets
 
 HUB_DATASET = "deepmind/code_contests"
 TIERS = {"easy": (800, 1000), "hard": (1100, 2200), "expert": (2300, 3500)}

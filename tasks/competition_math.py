@@ -14,19 +14,9 @@ from typing import Any, Literal
 
 from rlvr import InputError, Task, check_answers
 from rlvr.data.decontamination import find_overlaps
-from rlvr.data.io import (
-    Row,
-    check_integer,
-    check_limits,
-    limit_rows,
-    missing,
-    missing_column_error,
-    option_error,
-    question_key,
-    read_splits,
-    row_error,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_integer, check_limits, missing, missing_column_error, option_error, row_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import limit_rows, question_key, to_datasets
 from rlvr.verifiers.math import gold_faults
 from rlvr.verifiers.math.extraction import extract_boxed
 

@@ -10,7 +10,9 @@ import random
 from typing import Literal
 
 from rlvr import InputError, Task
-from rlvr.data.io import Row, check_integer, option_error, to_datasets
+from rlvr.data.input_checks import check_integer, option_error
+from rlvr.data.io import Row
+from rlvr.data.splits import to_datasets
 
 INSTRUCTION = (
     "Show your work in <think> </think> tags. Then give the expression, and nothing else, in <answer> </answer> tags, "

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.io import Row, option_error, read_splits, to_datasets
+from rlvr.data.input_checks import option_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
 from rlvr.verifiers.function_calls import read_calls, read_tools, reference_fault
 from rlvr.verifiers.json_value import InvalidJson, InvalidSchema, from_column

@@ -23,21 +23,16 @@ from typing import Any, Literal
 
 from rlvr import InputError, Task
 from rlvr.data.hub import download_rows
-from rlvr.data.io import (
-    Row,
-    apply_limits,
+from rlvr.data.input_checks import (
     check_fraction,
     check_integer,
     check_limits,
-    find_split_files,
-    hold_out,
     missing_column_error,
     option_error,
-    question_key,
-    read_rows,
     row_error,
-    to_datasets,
 )
+from rlvr.data.io import Row, find_split_files, read_rows
+from rlvr.data.splits import apply_limits, hold_out, question_key, to_datasets
 from rlvr.verifiers.math import normalise_gold
 
 HUB_DATASET, HUB_SUBSET = "openai/gsm8k", "main"

@@ -15,17 +15,9 @@ from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages
 from rlvr.data.hub import download_rows
-from rlvr.data.io import (
-    Row,
-    apply_limits,
-    check_integer,
-    check_limits,
-    missing_column_error,
-    option_error,
-    read_rows,
-    row_error,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_integer, check_limits, missing_column_error, option_error, row_error
+from rlvr.data.io import Row, read_rows
+from rlvr.data.splits import apply_limits, to_datasets
 
 HUB_DATASET = "openai/openai_humaneval"
 

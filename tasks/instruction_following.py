@@ -15,19 +15,9 @@ from typing import Any
 from rlvr import InputError, Task
 from rlvr.data.decontamination import find_overlaps
 from rlvr.data.hub import download_rows
-from rlvr.data.io import (
-    Row,
-    apply_limits,
-    check_fraction,
-    check_integer,
-    check_limits,
-    hold_out,
-    missing_column_error,
-    question_key,
-    read_splits,
-    row_error,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_fraction, check_integer, check_limits, missing_column_error, row_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import apply_limits, hold_out, question_key, to_datasets
 from rlvr.errors import error_context
 from rlvr.verifiers.instructions import LANGUAGE, read_instructions
 

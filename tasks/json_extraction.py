@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import Task
-from rlvr.data.io import Row, check_integer, read_splits, to_datasets
+from rlvr.data.input_checks import check_integer
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
 from rlvr.verifiers.json_value import InvalidJson, InvalidSchema, from_column, schema_fault, validation_fault
 

@@ -25,23 +25,17 @@ from rlvr.config import schema
 from rlvr.data.code import apps, prompts
 from rlvr.data.code.io_tests import InvalidTests, note_on_unanswered, split_unanswered
 from rlvr.data.code.problem_text import parse_statement
-from rlvr.data.io import (
-    Row,
-    apply_limits,
+from rlvr.data.input_checks import (
     check_fraction,
     check_integer,
     check_limits,
     check_test_path,
-    drop_long_prompts,
-    hold_out,
     missing_column_error,
     option_error,
-    question_key,
-    read_rows,
-    read_splits,
-    to_datasets,
 )
+from rlvr.data.io import Row, read_rows, read_splits
 from rlvr.data.row_conversion import RESERVED, RowConverter, template_fields
+from rlvr.data.splits import apply_limits, drop_long_prompts, hold_out, question_key, to_datasets
 
 _BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 SHOWN_COLUMNS = 8  # in a note

@@ -16,18 +16,9 @@ from rlvr.data.code.faulty_programs import add_faulty_programs
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import FUNCTION, build_instruction, build_messages, format_answer
 from rlvr.data.hub import download_rows
-from rlvr.data.io import (
-    READABLE,
-    Row,
-    apply_limits,
-    check_integer,
-    check_limits,
-    missing_column_error,
-    question_key,
-    read_rows,
-    row_error,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_integer, check_limits, missing_column_error, row_error
+from rlvr.data.io import READABLE, Row, read_rows
+from rlvr.data.splits import apply_limits, question_key, to_datasets
 from rlvr.formatting import count
 
 HUB_DATASET = "google-research-datasets/mbpp"

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import Task
-from rlvr.data.io import Row, missing_column_error, read_splits, to_datasets
+from rlvr.data.input_checks import missing_column_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
 from rlvr.errors import InputError
 from rlvr.verifiers.choices import LETTERS, reference_fault, reference_letter

@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.io import Row, check_integer, option_error, to_datasets
+from rlvr.data.input_checks import check_integer, option_error
+from rlvr.data.io import Row
 from rlvr.data.number_pairs import number_pairs
+from rlvr.data.splits import to_datasets
 
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
 STEPS = {

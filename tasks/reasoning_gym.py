@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlvr import InputError, Task
-from rlvr.data.io import Row, check_integer, pack, question_key, to_datasets
+from rlvr.data.input_checks import check_integer
+from rlvr.data.io import Row, pack
 from rlvr.data.reasoning_gym import make_dataset
+from rlvr.data.splits import question_key, to_datasets
 
 INSTRUCTION = (
     "Solve the problem step by step. Then give the answer, and nothing but the answer, between tags like this: "

@@ -13,16 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError, Task
-from rlvr.data.io import (
-    Row,
-    apply_limits,
-    check_integer,
-    check_limits,
-    missing_column_error,
-    question_key,
-    read_splits,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_integer, check_limits, missing_column_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import apply_limits, question_key, to_datasets
 
 HUB_DATASET = "rajpurkar/squad"
 _NUMBER = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?")

@@ -19,15 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError, Task
-from rlvr.data.io import (
-    Row,
-    check_integer,
-    check_limits,
-    missing_column_error,
-    question_key,
-    read_splits,
-    to_datasets,
-)
+from rlvr.data.input_checks import check_integer, check_limits, missing_column_error
+from rlvr.data.io import Row, read_splits
+from rlvr.data.splits import question_key, to_datasets
 from rlvr.verifiers.sql.judge import MAX_ROWS
 from rlvr.verifiers.sql.queries import COPIES, SCHEMA, authorize, open_copy
 from rlvr.verifiers.sql.results import same_rows

@@ -1,4 +1,4 @@
-"""Read rows of data, check task options, and split rows into training and held-out data.
+"""Read and write rows of data.
 
 Rows are plain dictionaries until a task is complete. `datasets` does not read the JSON, because it guesses types from
 the text (an answer "2024-01-01" becomes a date, a column with 7 and 7.5 becomes all floats) and does not report the
@@ -8,13 +8,10 @@ invalid line.
 from __future__ import annotations
 
 import json
-import math
-import os
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config import schema
 from rlvr.data.hub import download_rows
@@ -22,16 +19,10 @@ from rlvr.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
-    from datasets import Dataset
 
 READABLE = (".jsonl", ".ndjson", ".json", ".parquet")
 
 Row = dict[str, Any]
-Item = TypeVar("Item")
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Reading
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
@@ -284,146 +275,3 @@ def _untagged(value: Any) -> Any:
             return {_untagged(key): _untagged(item) for key, item in value["__items__"]}
         return {key: _untagged(item) for key, item in value.items()}
     return value
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Checks of options and columns
-
-
-def missing_column_error(
-    where: str, column: str, columns: Iterable[str], how: str = "", *, row: int | None = None
-) -> InputError:
-    """Return the error for a missing column, with the existing ones: a guess could name the answer."""
-    message = (
-        f"{where} has no column {column!r}. Its columns are: {', '.join(columns) or 'none'}.{' ' + how if how else ''}"
-    )
-    return InputError(message, kind="missing-column", key=column, row=row)
-
-
-def row_error(where: str, column: str, row: int, problem: str) -> InputError:
-    """Return the error for a value of a row."""
-    message = f"{where}, column {column}: {problem}. Correct or remove the row."
-    return InputError(message, kind="invalid-row", key=column, row=row)
-
-
-def missing(value: Any) -> str:
-    """Say what is wrong with a value that stands for none, or "". Data frames write NaN for a missing number."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"it is {'no number (NaN)' if math.isnan(value) else 'infinite'}"
-    return "it is empty" if value is None else ""
-
-
-def option_error(task: str, option: str, problem: str) -> InputError:
-    """Return the error for an option of a task."""
-    return InputError(f"Task {task}, option {option}: {problem}", kind="invalid-value", key=option)
-
-
-def check_test_path(task: str, path: str | None, test_path: str | None) -> None:
-    """Check that the held-out rows are in another file than the training rows."""
-    places = [Path(each) for each in (path, test_path) if each is not None and os.path.exists(each)]
-    if len(places) == 2 and places[0].samefile(places[1]):
-        raise option_error(task, "test_path", "it is the same file as path. Name the held-out rows, or remove it.")
-
-
-def check_limits(task: str, **limits: int | None) -> None:
-    """Check options that are None or a whole number from 1."""
-    for option, limit in limits.items():
-        if limit is not None:
-            check_integer(task, option, limit, 1)
-
-
-def check_integer(task: str, option: str, value: object, least: int, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        limits = f"from {least} to {most}" if most is not None else f"of {least} or more"
-        raise option_error(task, option, f"{value!r} is not a whole number {limits}.")
-
-
-def check_fraction(task: str, option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise option_error(
-            task, option, f"{value!r} is not a fraction of the rows. Write a number from 0 to below 1, like 0.1."
-        )
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Splitting
-
-
-def question_key(question: object) -> str:
-    """Return the question as compared between rows: without differences of case and spacing."""
-    text = question if isinstance(question, str) else json.dumps(question, ensure_ascii=False, default=str)
-    return " ".join(text.split()).casefold()
-
-
-def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
-    """Split off a random `fraction`: return (the rest, the held-out rows), both in their original order.
-
-    Rows with the same key go to the same side, so the held-out share may be a little larger than asked for.
-    """
-    sizes = Counter(map(key, rows))
-    names = list(sizes)
-    random.Random(seed).shuffle(names)
-    held_out: set[str] = set()
-    missing = round(fraction * len(rows))
-    for name in names:
-        if missing > 0:
-            held_out.add(name)
-            missing -= sizes[name]
-    return [row for row in rows if key(row) not in held_out], [row for row in rows if key(row) in held_out]
-
-
-def limit_rows(rows: list[Item], limit: int | None, seed: str) -> list[Item]:
-    """Draw at most `limit` rows, or tests, in their original order; a larger limit with the same seed adds some."""
-    order = list(range(len(rows)))
-    if limit is not None:
-        random.Random(seed).shuffle(order)
-    return [rows[index] for index in sorted(order[:limit])]
-
-
-def apply_limits(splits: dict[str, list[Row]], seed: int, noun: str = "rows", **limits: int | None) -> list[str]:
-    """Limit the splits in place, and return a note on each split that lost rows."""
-    notes = []
-    for split, limit in limits.items():
-        before = len(splits[split])
-        splits[split] = limit_rows(splits[split], limit, f"{seed}/limit")
-        if len(splits[split]) < before:
-            notes.append(f"Kept {len(splits[split]):,} of {before:,} {split} {noun}, as limit_{split} asks.")
-    return notes
-
-
-def prompt_characters(prompt: str | list[dict[str, Any]]) -> int:
-    """Return the number of characters of a text prompt, or of the contents of all messages."""
-    return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
-
-
-def drop_long_prompts(splits: dict[str, list[Row]], limit: int) -> list[str]:
-    """Drop rows with longer prompts from the splits in place, and return a note on each split that lost rows."""
-    notes = []
-    for split, rows in splits.items():
-        splits[split] = [row for row in rows if prompt_characters(row["prompt"]) <= limit]
-        if dropped := len(rows) - len(splits[split]):
-            notes.append(
-                f"Dropped {dropped:,} of {len(rows):,} {split} rows with prompts of over {limit:,} characters."
-            )
-    return notes
-
-
-def to_datasets(**splits: list[Row]) -> dict[str, Dataset]:
-    """Convert splits to `datasets.Dataset`s with the same columns and types, empty splits included.
-
-    Values come back as they are, also where a column has values of several types.
-
-    Raises:
-        TypeError, ValueError: a value is of no type that Arrow or JSON have.
-    """
-    from rlvr.data.exact_columns import make_dataset
-
-    every_row = [row for rows in splits.values() for row in rows]
-    names = dict.fromkeys(name for row in every_row for name in row)
-    all_rows = make_dataset({name: [row.get(name) for row in every_row] for name in names})
-    datasets, start = {}, 0
-    for name, rows in splits.items():
-        # `select` refuses an empty range after the last row, but takes an empty list.
-        datasets[name] = all_rows.select(range(start, start + len(rows)) if rows else [])
-        start += len(rows)
-    return datasets

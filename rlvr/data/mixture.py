@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.specs import SPLITS
-from rlvr.data.io import question_key
+from rlvr.data.splits import question_key
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import count

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlvr.config import schema
-from rlvr.data.io import option_error
+from rlvr.data.input_checks import option_error
 from rlvr.errors import InputError
 
 TASK = "reasoning_gym"

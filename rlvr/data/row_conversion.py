@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.data.io import READABLE, Row, may_be_hub_id, missing, missing_column_error, option_error, row_error
+from rlvr.data.input_checks import missing, missing_column_error, option_error, row_error
+from rlvr.data.io import READABLE, Row, may_be_hub_id
 from rlvr.errors import InputError
 
 # GRPOTrainer uses these names: it passes them to rewards, or reads images from them.

@@ -7,15 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rlvr.data.decontamination import find_overlaps
-from rlvr.data.io import (
-    Row,
-    check_fraction,
-    check_integer,
-    check_limits,
-    hold_out,
-    missing_column_error,
-    question_key,
-)
+from rlvr.data.input_checks import check_fraction, check_integer, check_limits, missing_column_error
+from rlvr.data.io import Row
+from rlvr.data.splits import hold_out, question_key
 from rlvr.errors import InputError
 
 # Returns our row, with the column `question`, or why theirs is left out; gets the row, its number and its split.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS
-from rlvr.data.io import question_key
+from rlvr.data.splits import question_key
 from rlvr.data.task import ANSWER_COLUMNS, Task
 from rlvr.errors import Problem
 from rlvr.formatting import count

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlvr.config.specs import SPLITS, EvaluationSpec
-from rlvr.data.io import question_key
+from rlvr.data.splits import question_key
 from rlvr.data.task import GOLD_COLUMNS, Task
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson

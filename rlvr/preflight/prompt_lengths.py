@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.console import ProgressBar
-from rlvr.data.io import prompt_characters
+from rlvr.data.splits import prompt_characters
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem

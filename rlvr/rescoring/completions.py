@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.specs import SPLITS
-from rlvr.data.io import Row, missing, missing_column_error, read_rows, row_error
+from rlvr.data.input_checks import missing, missing_column_error, row_error
+from rlvr.data.io import Row, read_rows
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError

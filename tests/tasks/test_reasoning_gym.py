@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.data.io import question_key, unpack
+from rlvr.data.io import unpack
+from rlvr.data.splits import question_key
 from rlvr.errors import InputError
 from tasks.reasoning_gym import reasoning_gym
 

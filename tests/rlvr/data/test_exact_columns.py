@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset, Json, concatenate_datasets
 
 from rlvr.data.exact_columns import ExactJson, as_exact_json, make_dataset
-from rlvr.data.io import to_datasets
+from rlvr.data.splits import to_datasets
 
 LONG = 0.1234567890123456789
 
