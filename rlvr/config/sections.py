@@ -151,7 +151,8 @@ def read_rewards(value: Any, at: KeyLocation, problems: list[Problem], labels: S
 def _read_reward(value: Any, number: int, rewards: KeyLocation, problems: list[Problem]) -> RewardSpec | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"].strip():
         at = rewards.child(str(number), f", entry {number}")
-        problems.append(at.problem("must be a mapping with a name, like - name: math_correctness.", "wrong-type"))
+        example = "- name: math_correctness, or for your own file - name: rewards/mine.py:my_function"
+        problems.append(at.problem(f"must be a mapping with a name, like {example}.", "wrong-type"))
         return None
     at = rewards.child(value["name"], f", entry {number} ({value['name']})")
     advice = " (options of the function belong under options:)"
