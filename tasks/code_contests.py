@@ -188,8 +188,8 @@ def code_contests(
     total = sum(len(loaded.rows) + loaded.skipped for loaded in raw.values())
     left = sum(len(rows) for rows in splits.values())
     notes = [
-        f"Read {total:,} problems from {path or HUB_DATASET}{f' and {test_path}' if test_path else ''}, and kept "
-        f"{left:,} with a rating from {low} to {high}.",
+        f"Kept {left:,} of {total:,} problems of {path or HUB_DATASET}{f' and {test_path}' if test_path else ''}, all "
+        f"with a rating from {low} to {high}.",
         *dropped.notes(name_dropped),
     ]
     if not splits["train"]:

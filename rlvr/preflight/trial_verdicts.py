@@ -8,7 +8,7 @@ from statistics import fmean
 
 from rlvr.config import schema
 from rlvr.config.reward_location import is_remote
-from rlvr.data.task import Task
+from rlvr.data.task import GOLD_COLUMNS, Task
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Answer, Values, score_answers
@@ -17,7 +17,7 @@ from rlvr.rescoring.completions import visible
 from rlvr.rescoring.explain import MAX_LINE_LENGTH, explanation
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.scorer import Scorer
-from rlvr.scoring.signature import columns_read, taken_from_kwargs
+from rlvr.scoring.signature import columns_read, optional_columns, taken_from_kwargs
 
 SHOWN_ROWS, SHOWN_LINES = 5, 6
 MAX_SHOWN = 80  # characters of a column and its value in a message
@@ -230,8 +230,8 @@ def unpaid_problems(
             got = f"{column}={task.train[right[0].row][column]!r}"[:MAX_SHOWN]
             yield Problem(
                 f"The reward {reward.name} {what}{tried}, and for nothing else. In training row "
-                f"{right[0].row} it gets {got}: a number and its text differ. No fault if it wants another form of the "
-                "answer, but then no right answer and no wrong one was tried: a `gold` of the task has it tried "
+                f"{right[0].row} it gets {got}: does it compare a number with text? No fault if it wants another form "
+                "of the answer, but then no right answer and no wrong one was tried: a `gold` of the task has it tried "
                 "(docs/check.md).",
                 "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
@@ -249,14 +249,21 @@ def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, firs
 
 
 def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Problem]:
-    """Names that a reward takes out of `**kwargs` and the data lacks; with `.get` that raises nothing."""
+    """Names that a reward can do without and the data lacks: `kwargs.get` and defaults raise nothing."""
     columns = [column for column in task.train.column_names if column != "prompt"]
-    for name in sorted(taken_from_kwargs(reward.function) - set(columns) - reward.options.keys()):
+    taken = taken_from_kwargs(reward.function)
+    reads_gold = not columns_read(reward).isdisjoint(GOLD_COLUMNS & set(columns))
+    for name in sorted(optional_columns(reward) - set(columns)):
         close = schema.nearest(name, columns)
-        if not close and pays:
-            continue  # it can do without
+        if name in taken:
+            is_missed = bool(close) or not pays
+        else:  # an option, unless it has the name of an answer, or nearly so
+            is_missed = not pays and not reads_gold and not GOLD_COLUMNS.isdisjoint({name, *close})
+        if not is_missed:
+            continue
+        how = f"reads {name!r} from its **kwargs" if name in taken else f"has the parameter {name} with a default"
         yield Problem(
-            f"The reward {reward.name} reads {name!r} from its **kwargs, but the task has no such column; it has "
+            f"The reward {reward.name} {how}, but the task has no such column; it has "
             f"{', '.join(columns)}. {'' if pays else 'It paid for none of the tried answers. '}Name the column "
             f"as a parameter, `*, {close[0] if close else 'COLUMN'}, **kwargs`: a missing one is then an error.",
             "missing-column", f"rewards.{reward.name}", level="warning",
@@ -265,7 +272,7 @@ def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Probl
 
 def _reads_data(reward: Reward, task: Task) -> bool:
     """Whether a reward compares with the data, rather than look at the text alone."""
-    return bool(reward.columns) or bool(taken_from_kwargs(reward.function) & set(task.train.column_names))
+    return not columns_read(reward).isdisjoint(task.train.column_names)
 
 
 def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> Iterator[Problem]:

@@ -33,26 +33,31 @@ def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
 def optional_columns(reward: Reward) -> set[str]:
     """The columns that a reward reads if the data has them.
 
-    These are options that may be lists (`language: list[Any] | str`), less those that the recipe sets, and what the
+    These are its options, less those that the recipe sets or that are one value (`single_options`), and what the
     function takes out of its `**kwargs` by a constant name.
     """
-    options = named_parameters(reward.function, required=False)
-    lists = {name for name, option in options.items() if str(option.annotation).startswith(("list", "Sequence"))}
-    return (lists | taken_from_kwargs(reward.function)) - reward.options.keys()
+    options = named_parameters(reward.function, required=False).keys() - single_options(reward.function)
+    return (options | taken_from_kwargs(reward.function)) - reward.options.keys()
 
 
 def single_options(function: Callable[..., Any]) -> frozenset[str]:
-    """The options that are one value by their type hints (`float | None`). A column of such a name would be a list."""
+    """The options that are one value by their type hints (`float | None`). A column of such a name would be a list.
+
+    Without a type hint, the default tells: `tolerance=0.1` is one value; `final_answer=None` may be a column.
+    """
     try:
         options = named_parameters(function, required=False)
     except (TypeError, ValueError):  # no function, or one of Python's own that says nothing of its parameters
         return frozenset()
-    return frozenset(name for name, option in options.items() if _SINGLE.fullmatch(_type_of(option)))
+    return frozenset(name for name, option in options.items() if _is_single(option))
 
 
-def _type_of(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    return (annotation.__name__ if isinstance(annotation, type) else str(annotation)).replace("typing.", "")
+def _is_single(option: inspect.Parameter) -> bool:
+    annotation = option.annotation
+    hint = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).replace("typing.", "")
+    if annotation is option.empty or hint == "Any":
+        return isinstance(option.default, bool | int | float | str) and option.default != ""
+    return _SINGLE.fullmatch(hint) is not None
 
 
 _ONE_TYPE = r"(?:None|bool|int|float|str|Literal\[[^\]]*\])"

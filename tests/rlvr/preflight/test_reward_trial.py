@@ -420,12 +420,27 @@ def takes_more(completions: list[Any], **kwargs: Any) -> list[float]:
     return right(completions, kwargs["final_answer"])
 
 
+def defaults_to_another(completions: list[Any], gold: Any = None, **kwargs: Any) -> list[float]:
+    return right(completions, gold or [None] * len(completions))
+
+
+def defaults_to_misspelt(completions: list[Any], final_anser=None, **kwargs: Any) -> list[float]:
+    return right(completions, final_anser or [None] * len(completions))
+
+
+def defaults_to_more(completions: list[Any], final_answer: Any = (), gold=None, pattern=None, **kw: Any) -> list[float]:
+    return right(completions, final_answer or gold)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
         (takes_misspelt, ["reads 'final_anser'", "`*, final_answer, **kwargs`"]),
         (takes_another, ["reads 'gold'", "it has final_answer", "paid for none"]),
         (takes_more, []),  # a column that it can do without
+        (defaults_to_another, ["the parameter gold with a default", "paid for none"]),
+        (defaults_to_misspelt, ["the parameter final_anser", "`*, final_answer, **kwargs`"]),
+        (defaults_to_more, []),  # options, and another name of the answer
     ],
 )
 @pytest.mark.parametrize("has_gold", [False, True])
@@ -435,6 +450,26 @@ def test_columns_that_kwargs_lack_are_named(function: Any, said: list[str], has_
         [("missing-column", "warning", f"rewards.{function.__name__}")] if said else []
     )
     assert all(words in problems[0].message for words in said)
+
+
+def looks_for_it(completions: list[Any], final_answer=None, **kwargs: Any) -> list[float]:
+    return [float(gold in text) for text, gold in zip(completions, final_answer, strict=True)]
+
+
+def compares_types(completions: list[Any], final_answer="", **kwargs: Any) -> list[float]:
+    numbers = [int(text[-1]) if text[-1:].isdigit() else None for text in completions]
+    return [float(number == gold) for number, gold in zip(numbers, final_answer, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (looks_for_it, {("accepted-wrong", "warning"), ("accepted-guesses", "warning")}),
+        (compares_types, {("pays-for-no-answer", "warning")}),
+    ],
+)
+def test_right_answers_are_tried_where_their_column_has_a_default(function: Any, found: set[tuple[str, str]]) -> None:
+    assert set(kinds(tried(reward(function), gold=False))) == found
 
 
 def test_a_reference_program_that_fails_its_tests_is_explained(tmp_path: Path) -> None:

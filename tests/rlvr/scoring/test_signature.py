@@ -77,6 +77,14 @@ def test_the_columns_read_are_those_needed_and_those_taken_if_there() -> None:
     assert columns_read(reward) == {"gold", "language", "a", "c"}, "less options of the recipe"
 
 
+def _untyped(completions, gold=None, text="", many=(), tolerance=0.1, mode="x", strict=False, **kwargs): ...
+
+
+def test_options_without_a_type_hint_may_be_columns_unless_their_default_is_a_value() -> None:
+    assert single_options(_untyped) == {"tolerance", "mode", "strict"}
+    assert columns_read(Reward("untyped", _untyped, options={"many": []})) == {"gold", "text"}
+
+
 def _options(
     completions: Any, *, one: float | None = None, two: bool = False, three: Literal["a", "b"] = "a",
     many: list[str] | None = None, either: list[Any] | str = "x", anything: Any = None, untyped=None, **kwargs: Any,
