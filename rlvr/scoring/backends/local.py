@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import time
@@ -87,7 +88,10 @@ class TrainerBackend(RewardBackend):
                 results.append(CallResult(kind="unavailable", message=OUT_OF_TIME))
                 continue
             arguments = call.batch.columns if call.row is None else call.batch.row(call.row)
-            results.append(call_reward(self.rewards[call.reward], arguments, SimpleNamespace(**call.batch.state)))
+            # A reward that edits messages must change neither what others score nor what the run keeps.
+            copies = {name: copy.deepcopy(arguments[name]) for name in ("prompts", "completions")}
+            state = SimpleNamespace(**call.batch.state)
+            results.append(call_reward(self.rewards[call.reward], {**arguments, **copies}, state))
         return results
 
 

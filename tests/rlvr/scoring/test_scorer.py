@@ -326,6 +326,21 @@ def test_functions_of_this_process_and_those_that_ask_for_it_run_in_the_trainer(
     assert others == [float(os.getpid())] * 3 and first != os.getpid()
 
 
+def test_a_reward_in_the_trainer_that_edits_messages_changes_them_for_itself_alone() -> None:
+    def empties(completions: list[Any], **kwargs: Any) -> list[float]:
+        for messages in completions:
+            messages[-1]["content"] = ""
+        return [0.0] * len(completions)
+
+    def length(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [float(len(messages[-1]["content"])) for messages in completions]
+
+    completions = [[{"role": "assistant", "content": "12"}]]
+    with Scorer([Reward("empties", empties), Reward("length", length)]) as scoring:
+        assert said(scoring, completions).values == [[0.0, 2.0]]
+    assert completions[0][0]["content"] == "12"
+
+
 def test_failures_in_the_trainer_are_reported_as_those_of_workers(puppets: Path) -> None:
     def fussy(completions: list[str], **kwargs: Any) -> list[Any]:
         return [{"text": "0.5", "none": None}.get(word, 1 / len(word)) for word in completions]
