@@ -78,6 +78,7 @@ def read_rows(path: Path) -> list[Row]:
         rows = _read_list(path, text) if text.lstrip().startswith("[") else _read_lines(path, text)
     if not rows:
         raise InputError(f"{path} has no rows. Choose another file.", kind="empty-data", path=path)
+    _check_for_wrapper(rows, path)
     return rows
 
 
@@ -146,6 +147,14 @@ def _read_list(path: Path, text: str) -> list[Row]:
     for number, row in enumerate(rows):
         _check_row(row, number, path)
     return list(rows)
+
+
+def _check_for_wrapper(rows: Sequence[Row], path: Path) -> None:
+    """Raise for an object such as {"data": [rows]}, which would be a file of one row."""
+    name, value = next(iter(rows[0].items()), ("", None))
+    if len(rows) == len(rows[0]) == 1 and name in ("data", "rows", "examples", "instances") and isinstance(value, list):
+        message = f"{path}: the rows are the list {name!r} within an object. Write that list alone."
+        raise InputError(message, kind="invalid-row", path=path)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> Row:

@@ -213,6 +213,7 @@ CHECKS: tuple[Check, ...] = (
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.
     Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
+    Check(data_checks.check_last_turns, needs=("train",)),
     Check(data_checks.check_lost_backslashes, needs=("train",)),
     Check(measurement_checks.check_equal_golds, needs=("train",)),
     Check(measurement_checks.check_missing_golds, needs=("train",)),

@@ -192,6 +192,25 @@ def check_prompts(components: RunComponents) -> Iterator[Problem]:
             yield Problem(message, "encoded-prompt", "prompt", row=encoded)
 
 
+def check_last_turns(components: RunComponents) -> Iterator[Problem]:
+    """Warn of prompts that end in an assistant's turn, as rows of supervised fine-tuning do: it has the solution.
+
+    The same beginning of an answer in every row ("<think>") is a choice.
+    """
+    for task, name, _ in _tasks(components):
+        for split in SPLITS:
+            last = [prompt[-1] for prompt in task.prompts(split) if _is_chat(prompt) and prompt]
+            ends = [str(turn.get("content")) for turn in last if turn.get("role") == "assistant"]
+            if len(set(ends)) > 1:
+                yield Problem(
+                    f"{name}, {split}: {len(ends)} of {len(last)} prompts end in a turn of the assistant (such as "
+                    f"{ends[0]!r:.60}), which the model sees and continues. If it is the solution, end the prompt with "
+                    "the user's turn.",
+                    "answered-prompt", "prompt", level="warning",
+                )  # fmt: skip
+                break  # the other splits are alike
+
+
 def _holds_encoded_messages(prompt: Any) -> bool:
     """Whether a prompt is the JSON text of messages, as CSV files have it; also as the only message."""
     if isinstance(prompt, list) and len(prompt) == 1:

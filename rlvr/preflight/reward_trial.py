@@ -116,7 +116,14 @@ def try_rewards(
         *metric_problems(metric, tried.index(metric), task, values),
         *payment_problems(rewards, metric, values),
         *unscored_problems([None if one.label in failed else one for one in tried], values),
-        *unpaid_problems([one for one in rewards if one.label not in failed], metric, task, scorer, of_scorer),
+        *unpaid_problems(
+            [one for one in rewards if one.label not in failed],
+            metric,
+            task,
+            scorer,
+            of_scorer,
+            is_played=environments is not None,
+        ),
     ]
     # A refused gold is said with its reason; else what all rows say goes before what some do.
     explained = {problem.key for problem in verdicts if problem.kind == "refused-gold"}

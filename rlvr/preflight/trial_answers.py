@@ -28,6 +28,7 @@ WORDS = {
     "gold": "the task's gold",
     "answer": "the row's right answer",
     "wrong": "a wrong answer",
+    "another": "the right answer of another row",
     "guesses": "a list of guesses",
     "number": "an answer with a number",
     **EMPTY_ANSWERS,
@@ -41,7 +42,7 @@ class Answer:
     kind: str
     row: int
     text: str
-    column: str | None = None  # that has the row's right answer, for "answer", "wrong" and "guesses"
+    column: str | None = None  # that has the row's right answer, unless "gold" or without content
     form: str | None = None  # one of REFERENCE_FORMS, for "answer"
 
 
@@ -71,6 +72,7 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
     if not is_played:
         for number in numbers[:ROWS_WITH_FORMS]:
             answers += _wrong_answers(task, number, metric)
+            answers += _answers_of_another(task, number, numbers, read)
     return answers
 
 
@@ -88,10 +90,34 @@ def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
     for form in REFERENCE_FORMS:
         yield Answer("wrong", number, form.format(WRONG), column)
     if right.isascii() and right.isdigit() and int(right):
-        for longer in (f"1{right}", f"{right}0"):
+        for other in (f"1{right}", f"{right}0", right[0]):
             for form in ("#### {}", "The answer is {}.", "{}"):
-                yield Answer("wrong", number, form.format(longer), column)
+                if int(other) != int(right):
+                    yield Answer("wrong", number, form.format(other), column)
         yield Answer("guesses", number, f"It may be {WRONG}, {right} or 123456.", column)
+
+
+def _answers_of_another(task: Task, number: int, numbers: Sequence[int], read: set[str]) -> Iterator[Answer]:
+    """The right answer of another row, far from this row's: a reward may look for it in the whole column."""
+    row = task.train[number]
+    column = answer_column(row, read)
+    if column not in read:
+        return
+    right = str(row[column])
+    others = [str(task.train[other][column]) for other in numbers]
+    different = [other for other in others if other.strip(" .").casefold() != right.strip(" .").casefold()]
+    if different:
+        other = max(different, key=lambda one: _distance(one, right))
+        for form in REFERENCE_FORMS:
+            yield Answer("another", number, form.format(other), column)
+
+
+def _distance(one: str, other: str) -> float:
+    """Of two numbers; 0 for other texts."""
+    try:
+        return abs(float(one) - float(other))
+    except ValueError:
+        return 0.0
 
 
 def paid_form(values: Values, index: int) -> str:

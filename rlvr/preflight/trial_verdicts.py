@@ -12,9 +12,10 @@ from rlvr.data.task import GOLD_COLUMNS, Task
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Answer, Values, score_answers
-from rlvr.red_team.target import REFERENCE_FORMS
+from rlvr.red_team.target import NOT_GOLD, REFERENCE_FORMS
 from rlvr.rescoring.completions import visible
 from rlvr.rescoring.explain import MAX_LINE_LENGTH, explanation
+from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read, optional_columns, taken_from_kwargs
@@ -52,8 +53,11 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
             message += f" Row {wrong[0]}, by scripts/score.py --why:\n" + "\n".join(lines)
         level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
         yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
-    wrong_answers = list(_accepted_wrong(metric, index, task, values))
-    yield from wrong_answers or _above_one(metric, index, task, values)
+    yield from (
+        list(_accepted_wrong(metric, index, task, values))
+        or list(_accepted_another(metric, index, task, values))
+        or _above_one(metric, index, task, values)
+    )
     guesses = {answer.row: answer for answer, row in values.items()
                if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
     if guesses:
@@ -95,6 +99,25 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
         "completions, and pay for the form in a reward of its own.",
         "accepted-wrong", f"rewards.{metric.name}", row=first,
         level="error" if len(accepted) == len(tried) else "warning",
+    )  # fmt: skip
+
+
+def _accepted_another(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """Right answers of other rows that count as right. A reward that can do without the column may mean it."""
+    tried = {answer.row for answer in values if answer.kind == "another"}
+    accepted = {answer.row: answer for answer, row in reversed(values.items())
+                if answer.kind == "another" and (row[index] or 0.0) >= 1}  # fmt: skip
+    if not accepted:
+        return
+    answer = accepted[min(accepted)]
+    yield Problem(
+        f"{metric.name} takes the right answer of another row as right in {_rows(sorted(accepted), len(tried))}: it "
+        f"returns {values[answer][index]:.3g} for {answer.text!r:.{MAX_SHOWN}}, where {answer.column} is "
+        f"{task.train[answer.row][answer.column]!r:.{MAX_SHOWN}}. Either it looks at the form alone, or it finds the "
+        "answer in the whole column: compare each completion with the entry of its own row, "
+        f"zip(completions, {answer.column}).",
+        "accepted-another", f"rewards.{metric.name}", row=answer.row,
+        level="error" if len(accepted) == len(tried) and answer.column in metric.columns else "warning",
     )  # fmt: skip
 
 
@@ -184,11 +207,15 @@ def unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Itera
 
 
 def unpaid_problems(
-    rewards: Sequence[Reward], metric: Reward, task: Task, scorer: Scorer, values: Values
+    rewards: Sequence[Reward], metric: Reward, task: Task, scorer: Scorer, values: Values, *, is_played: bool
 ) -> Iterator[Problem]:
-    """Rewards that compare with the data and pay for no answer, right ones included. `values` are of all the scorer's.
+    """Rewards that compare with the data and pay for no answer, right ones included.
 
     A reward that compares text with a list of messages is one. That is certain if it pays for the same answers as text.
+
+    Args:
+        values: of all the scorer's rewards.
+        is_played: whether completions call tools, so that no right one was tried.
     """
     others = {reward.label for reward in scorer.rewards}
     for reward in rewards:
@@ -207,10 +234,14 @@ def unpaid_problems(
                 "the data right?",
                 "pays-for-some-rows", f"rewards.{reward.name}", row=unpaid[0], level="warning",
             )  # fmt: skip
-        if not right or any((row[index] or 0) != 0 for row in values.values()):
+        if any((row[index] or 0) != 0 for row in values.values()):
             continue
         if all(row[index] is None for row in values.values()):
             continue  # `unscored_problems` reports it
+        if not right:
+            if not is_played:
+                yield from _never_tried(reward, task, len(values))
+            continue
         as_text = (
             score_answers(task, right, scorer, None, others - {reward.label}, as_text=True) if task.is_chat else None
         )
@@ -235,6 +266,19 @@ def unpaid_problems(
                 "(docs/check.md).",
                 "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
+
+
+def _never_tried(reward: Reward, task: Task, tried: int) -> Iterator[Problem]:
+    """A reward that paid for nothing, where nothing tells what a right answer is."""
+    read = sorted(columns_read(reward) & set(task.train.column_names) - NOT_GOLD)
+    if read and companion_function(reward.function, "validate_rows") is None:  # which looks at the columns itself
+        yield Problem(
+            f"The reward {reward.name} pays nothing for {count(tried, 'tried answer')}, and no right answer was among "
+            f"them: {' and '.join(read)}, which it reads, {'has' if len(read) == 1 else 'have'} no usual name of one. "
+            "If one of them is the right answer, call it final_answer in the data (in the task jsonl with columns: "
+            f"{{final_answer: {read[0]}}}) and in the reward: right and wrong answers are then tried.",
+            "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
+        )  # fmt: skip
 
 
 def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, first: Answer) -> Problem:

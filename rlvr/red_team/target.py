@@ -35,6 +35,7 @@ FREQUENT = 200  # answers
 NOT_GOLD = frozenset(
     {TASK, "prompt", "question", "id", "source", "difficulty", "environment", "language", "entry_point"}
 )
+_NUMBERS = ("target", "label")
 REFERENCE_FORMS = (
     "#### {}", "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>",
     "The answer is {}.", "Answer: {}", "{}",
@@ -279,13 +280,14 @@ def answer_column(row: Mapping[str, Any], read: Collection[str] = ()) -> str | N
         read: columns that a reward reads, which go first.
     """
     names = sorted(ANSWER_COLUMNS, key=lambda name: name not in read)
-    return next((name for name in names if _is_answer(name, row.get(name))), None)
+    is_alone = len(row.keys() & set(read) - NOT_GOLD) == 1
+    return next((name for name in names if _is_answer(name, row.get(name), is_alone and name in read)), None)
 
 
-def _is_answer(name: str, value: object) -> bool:
-    # A number in the others may be what an answer must lead to, or stand for the name of a class.
+def _is_answer(name: str, value: object, is_read_alone: bool) -> bool:
+    # Beside another column, a number in these may be what an answer must lead to, or stand for the name of a class.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return (isinstance(value, str) and value != "") or (is_number and name not in ("target", "label"))
+    return (isinstance(value, str) and value != "") or (is_number and (is_read_alone or name not in _NUMBERS))
 
 
 def _short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:

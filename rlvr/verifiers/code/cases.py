@@ -112,7 +112,11 @@ def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | N
     unknown = set(test) - set(_KEYS)
     if unknown:
         key = min(map(str, unknown))
-        raise InputError(f"unknown key {key!r}. Known keys: {', '.join(sorted(_KEYS))}.", kind="unknown-key", key=key)
+        message = (
+            f"unknown key {key!r}. A test has input and output (what a program reads and prints), call and expected "
+            "(of a function), or assert; also comparison and tolerance."
+        )
+        raise InputError(message, kind="unknown-key", key=key)
     comparison, tolerance = test.get("comparison"), test.get("tolerance")
     check_comparison(comparison if comparison is not None else "exact", tolerance if tolerance is not None else 0)
     if "assert" in test:
@@ -129,7 +133,8 @@ def _read_streams(test: Mapping[str, Any], has_checker: bool) -> list[bytes]:
     if "input" not in test and "output" not in test:
         raise InputError("it has neither input and output, nor call and expected, nor assert.", kind="missing-key")
     if "output" not in test and not has_checker:
-        raise InputError("it has no output. Give one, or a checker.", kind="missing-key", key="output")
+        fix = "Rename expected: it belongs to call." if "expected" in test else "Give one, or a checker."
+        raise InputError(f"it has no output. {fix}", kind="missing-key", key="output")
     texts = []
     for key in ("input", "output"):
         text = test.get(key, "")

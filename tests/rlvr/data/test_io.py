@@ -43,6 +43,7 @@ def test_reads(tmp_path: Path, name: str, content: str, rows: list[dict], why: s
         ("a.json", '[{"a": 1},\n{"a" 2}]', "invalid-json", 2, None, "broken JSON in a list"),
         ("a.jsonl", '{"a": 1}\n[1]\n', "invalid-row", 2, 1, "a line that is no object"),
         ("a.json", "[1]", "invalid-row", None, 0, "an entry that is no object"),
+        ("a.json", '{"data": [{"a": 1}]}', "invalid-row", None, None, "the list within an object"),
         ("a.jsonl", "", "empty-data", None, None, "an empty file"),
         ("a.jsonl", "\n\n", "empty-data", None, None, "blank lines only"),
         ("a.csv", "a,b", "unreadable-file", None, None, "another format"),

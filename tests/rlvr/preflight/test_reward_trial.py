@@ -407,6 +407,47 @@ def test_a_metric_must_give_one_to_right_answers_alone(function: Any, has_gold: 
         assert problems[0].row == 0 and f"it returns 1 for {shown}, where final_answer is '0'" in problems[0].message
 
 
+def _number(text: str) -> str:
+    return "".join(re.findall(r"\d+", text)[-1:])
+
+
+def in_any_row(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(_number(text) in final_answer) for text in completions]
+
+
+def part_of_gold(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    pairs = zip(map(_number, completions), final_answer, strict=True)
+    return [float(number != "" and number in gold) for number, gold in pairs]
+
+
+def text_or_int(completions: list[Any], **kwargs: Any) -> list[float]:
+    [golds] = [values for name, values in kwargs.items() if name in ("label", "chapter", "final_answer")]
+    return [float(_number(text) == gold) for text, gold in zip(completions, golds, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("function", "column", "value", "found", "why"),
+    [
+        (in_any_row, "final_answer", str, "accepted-another", "a gold of any row"),
+        (part_of_gold, "final_answer", str, "accepted-wrong", "its first digit"),
+        (text_or_int, "label", int, "pays-for-no-answer", "a number read alone is the answer"),
+        (text_or_int, "chapter", int, "pays-for-no-answer", "nothing known to be right was tried"),
+        (text_or_int, "final_answer", str, "reward-trial", "a right one"),
+        (text_or_int, "label", str, "reward-trial", "a right one"),
+    ],
+)
+def test_comparisons_that_go_wrong_are_found(function: Any, column: str, value: Any, found: str, why: str) -> None:
+    golds = [value(row) for row in range(100, 164)]
+    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, column: golds})
+    rewards = [Reward("tested", function, columns=(column,))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert [problem.kind for problem in problems] == [found], why
+    assert problems[0].level == {"p": "warning", "r": "note", "a": "error"}[found[0]]
+    if column == "chapter":
+        assert "reads, has no usual name" in problems[0].message and "{final_answer: chapter}" in problems[0].message
+
+
 def takes_misspelt(completions: list[Any], **kwargs: Any) -> list[float]:
     return right(completions, kwargs.get("final_anser", [None] * len(completions)))
 
