@@ -13,7 +13,8 @@ The normalisations, applied in this order:
     squad        case, punctuation, articles, whitespace: `normalize_answer` of SQuAD's evaluate-v1.1.py (Rajpurkar et
                  al., 2016)
 
-Letters that look alike in different scripts stay different. For numbers and formulas use `math_correctness`.
+With any of them, white space at the ends does not count. Letters that look alike in different scripts stay different.
+For numbers and formulas use `math_correctness`.
 
 Exploits: where few answers are possible (yes and no), a guess earns its share.
 """
@@ -184,7 +185,7 @@ def _normalise(text: str, steps: Sequence[str]) -> str:
         text = _ARTICLE.sub(" ", text)
     if "whitespace" in steps:
         text = " ".join(text.split())
-    return text
+    return text.strip() if steps else text  # "#### Paris" has a blank behind its marker
 
 
 def _row_fault(gold: Any, steps: Sequence[str]) -> str | None:

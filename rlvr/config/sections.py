@@ -113,7 +113,7 @@ def _read_entry(value: Any, number: int, tasks: KeyLocation, problems: list[Prob
     options = dict(spec.options)
     label, weight = options.pop("label", None), options.pop("weight", None)
     if label is None:
-        label = re.split(r"[/.:]", spec.name.removesuffix(".py"))[-1]
+        label = _last_part(spec.name)
     if not isinstance(label, str) or not re.fullmatch(r"[\w-]+", label):
         text = f"is {label!r}, but should be letters, digits, - and _: metrics are named after it."
         problems.append(at.child("label").problem(text, "wrong-type"))
@@ -126,6 +126,11 @@ def _read_entry(value: Any, number: int, tasks: KeyLocation, problems: list[Prob
         problems.append(at.child("weight").problem(text, "out-of-range"))
         weight = 1.0
     return TaskSpec(spec.name, options, label, None if weight is None else float(weight))
+
+
+def _last_part(name: str) -> str:
+    """The file's or the function's part of a path or a dotted name."""
+    return re.split(r"[/.:]", name.removesuffix(".py"))[-1]
 
 
 def read_rewards(value: Any, at: KeyLocation, problems: list[Problem], labels: Sequence[str] = ()) -> list[RewardSpec]:
@@ -224,7 +229,8 @@ def _list_problems(rewards: Sequence[RewardSpec], at: KeyLocation) -> list[Probl
     for spec in rewards:
         if spec.gate is None or (spec.gate != spec.name and spec.gate in names):
             continue
-        close = schema.nearest(str(spec.gate), [name for name in names if name != spec.name])
+        others = [name for name in names if name != spec.name]
+        close = [name for name in others if _last_part(name) == spec.gate] or schema.nearest(str(spec.gate), others)
         question = f" Did you mean {close[0]}?" if close else ""
         text = f"is {spec.gate!r}, which is no other reward of this recipe.{question}"
         gate = at.child(f"{spec.name}.gate", f": the gate of {spec.name}")

@@ -14,6 +14,7 @@ from typing import TypeVar
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
 from rlvr.preflight import (
+    answered_prompts,
     batch_checks,
     compatibility,
     data_checks,
@@ -213,7 +214,8 @@ CHECKS: tuple[Check, ...] = (
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.
     Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
-    Check(data_checks.check_last_turns, needs=("train",)),
+    Check(answered_prompts.check_last_turns, needs=("train",)),
+    Check(answered_prompts.check_stated_answers, needs=("train",), after=(data_checks.check_columns,)),
     Check(data_checks.check_lost_backslashes, needs=("train",)),
     Check(measurement_checks.check_equal_golds, needs=("train",)),
     Check(measurement_checks.check_missing_golds, needs=("train",)),

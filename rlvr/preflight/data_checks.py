@@ -39,7 +39,7 @@ def _task(components: RunComponents) -> tuple[Task, str]:
     return components.task, f"task {components.recipe.task.name}"
 
 
-def _tasks(components: RunComponents) -> Iterator[tuple[Task, str, list[Reward]]]:
+def tasks_with_rewards(components: RunComponents) -> Iterator[tuple[Task, str, list[Reward]]]:
     """Each task of the recipe with its name for messages, and the rewards that apply to it."""
     for name, task in components.tasks:
         label = name if components.recipe.task.parts else None
@@ -59,7 +59,7 @@ def check_training_rows(components: RunComponents) -> Iterator[Problem]:
 
 def check_columns(components: RunComponents) -> Iterator[Problem]:
     """Rewards must get their columns, and no column may have a name that GRPOTrainer uses itself."""
-    for task, name, rewards in _tasks(components):
+    for task, name, rewards in tasks_with_rewards(components):
         columns = task.train.column_names
         for column in RESERVED_COLUMNS:
             if column in columns:
@@ -98,7 +98,7 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
 
 def check_rows(components: RunComponents) -> Iterator[Problem]:
     """Rows that a reward refuses. Reward servers check theirs in the reward trial."""
-    for task, _, rewards in _tasks(components):
+    for task, _, rewards in tasks_with_rewards(components):
         for reward in rewards:
             if not is_remote(reward.where) and set(reward.columns) <= set(task.train.column_names):
                 yield from refused_rows(reward, task)
@@ -162,12 +162,12 @@ def check_lost_backslashes(components: RunComponents) -> Iterator[Problem]:
 
 
 def _find_lost(value: object) -> str | None:
-    text = "\n".join(str(turn.get("content")) for turn in value) if _is_chat(value) else value
+    text = "\n".join(str(turn.get("content")) for turn in value) if is_chat(value) else value
     match = _LOST_BACKSLASH.search(text) if isinstance(text, str) else None
     return match[0] if match else None
 
 
-def _is_chat(value: object) -> TypeGuard[list[dict[str, Any]]]:
+def is_chat(value: object) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and all(isinstance(turn, dict) for turn in value)
 
 
@@ -190,25 +190,6 @@ def check_prompts(components: RunComponents) -> Iterator[Problem]:
                 "read as it is. Store the column as a list of messages."
             )
             yield Problem(message, "encoded-prompt", "prompt", row=encoded)
-
-
-def check_last_turns(components: RunComponents) -> Iterator[Problem]:
-    """Warn of prompts that end in an assistant's turn, as rows of supervised fine-tuning do: it has the solution.
-
-    The same beginning of an answer in every row ("<think>") is a choice.
-    """
-    for task, name, _ in _tasks(components):
-        for split in SPLITS:
-            last = [prompt[-1] for prompt in task.prompts(split) if _is_chat(prompt) and prompt]
-            ends = [str(turn.get("content")) for turn in last if turn.get("role") == "assistant"]
-            if len(set(ends)) > 1:
-                yield Problem(
-                    f"{name}, {split}: {len(ends)} of {len(last)} prompts end in a turn of the assistant (such as "
-                    f"{ends[0]!r:.60}), which the model sees and continues. If it is the solution, end the prompt with "
-                    "the user's turn.",
-                    "answered-prompt", "prompt", level="warning",
-                )  # fmt: skip
-                break  # the other splits are alike
 
 
 def _holds_encoded_messages(prompt: Any) -> bool:
@@ -252,7 +233,7 @@ def check_held_out_splits(components: RunComponents) -> Iterator[Problem]:
         )
         yield Problem(message, "conflicting-keys", "ds3_gather_for_generation")
     evaluation = components.recipe.evaluation
-    for each, name, _ in _tasks(components):
+    for each, name, _ in tasks_with_rewards(components):
         if evaluation is not None and len(each.split(evaluation.split)) == 0:
             message = (
                 f"evaluation: the {name} has no rows in its split {evaluation.split}. Give it some, or remove the "

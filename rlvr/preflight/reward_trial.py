@@ -1,8 +1,8 @@
 """Try the rewards on a few rows before anything is loaded: golds must earn more than answers without content.
 
 A reward that pays everything alike, refuses its own golds, hangs, or fails on the first text costs a run; here it costs
-seconds. rlvr/preflight/trial_answers.py has the answers, and rlvr/preflight/trial_verdicts.py what their scores say.
-Fast rewards score one more answer for every row: a single bad value in the data would otherwise end the run at the step
+seconds. trial_answers.py has the answers, and metric_verdicts.py and trial_verdicts.py have what their scores say. Fast
+rewards score one more answer for every row: a single bad value in the data would otherwise end the run at the step
 that draws it.
 """
 
@@ -21,6 +21,7 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
+from rlvr.preflight.metric_verdicts import metric_problems
 from rlvr.preflight.trial_answers import (
     WORDS,
     Answer,
@@ -31,7 +32,6 @@ from rlvr.preflight.trial_answers import (
     score_answers,
 )
 from rlvr.preflight.trial_verdicts import (
-    metric_problems,
     payment_problems,
     unpaid_problems,
     unpaid_rows,

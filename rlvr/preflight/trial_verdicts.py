@@ -1,15 +1,14 @@
-"""What the scores of the tried answers say about the rewards."""
+"""What the scores of the tried answers say about the rewards; of the metric, see rlvr/preflight/metric_verdicts.py."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from rlvr.config import schema
 from rlvr.config.reward_location import is_remote
-from rlvr.data.task import GOLD_COLUMNS, Task
-from rlvr.errors import Level, Problem
+from rlvr.data.task import ANSWER_COLUMNS, GOLD_COLUMNS, Task
+from rlvr.errors import Problem
 from rlvr.formatting import count
 from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Answer, Values, score_answers
 from rlvr.red_team.target import NOT_GOLD, REFERENCE_FORMS
@@ -22,133 +21,15 @@ from rlvr.scoring.signature import columns_read, optional_columns, taken_from_kw
 
 SHOWN_ROWS, SHOWN_LINES = 5, 6
 MAX_SHOWN = 80  # characters of a column and its value in a message
-MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
-MOST_RIGHT_PROMPTS = 0.5  # share of the prompts that may hold their own answer
 
 
-def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
-    """Answers that the metric, the reward of this index, takes as right or wrong against expectation."""
-    # A metric that reads a column compares with the data, so its verdict on golds is certain. One that looks at the
-    # text alone may want something that no gold of the task has.
-    level: Level = "error" if _reads_data(metric, task) else "warning"
-    for kind, words in EMPTY_ANSWERS.items():
-        scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind}
-        right = [row for row, score in scores.items() if score >= 1]
-        if right:
-            message = f"{metric.name} takes {words} as right in {_rows(right, len(scores))}."
-            # An example or a choice in the prompt is the right answer of some rows by chance.
-            by_chance = kind == "prompt" and len(right) <= MOST_RIGHT_PROMPTS * len(scores)
-            of_kind: Level = "warning" if by_chance else level
-            yield Problem(message, "accepted-noise", f"rewards.{metric.name}", row=right[0], level=of_kind)
-    golds = {answer.row: row[index] for answer, row in values.items() if answer.kind == "gold"}
-    wrong = [row for row, score in golds.items() if score is not None and score < 1]
-    if wrong:
-        message = (
-            f"{metric.name} takes the task's own gold as wrong in {_rows(wrong, len(golds))}: such a row trains the "
-            "wrong thing. Do the rewards fit the task (answer format, options)?"
-        )
-        answer = next(one for one in values if one.kind == "gold" and one.row == wrong[0])
-        lines = _explanation(metric, task, answer)
-        if lines:
-            message += f" Row {wrong[0]}, by scripts/score.py --why:\n" + "\n".join(lines)
-        level = "warning" if len(wrong) <= len(golds) * MOST_WRONG_GOLDS else level
-        yield Problem(message, "refused-gold", f"rewards.{metric.name}", row=wrong[0], level=level)
-    yield from (
-        list(_accepted_wrong(metric, index, task, values))
-        or list(_accepted_another(metric, index, task, values))
-        or _above_one(metric, index, task, values)
-    )
-    guesses = {answer.row: answer for answer, row in values.items()
-               if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
-    if guesses:
-        tried = {answer.row for answer in values if answer.kind == "guesses"}
-        yield Problem(
-            f"{metric.name} takes a list of guesses as right in {_rows(sorted(guesses), len(tried))}, such as "
-            f"{guesses[min(guesses)].text!r}. Training finds that out. Compare one final answer, rather than look for "
-            "the gold in the text.",
-            "accepted-guesses", f"rewards.{metric.name}", row=min(guesses), level="warning",
-        )  # fmt: skip
-    yield from _below_one(metric, index, values)
-
-
-def _explanation(reward: Reward, task: Task, answer: Answer) -> list[str]:
+def explain_answer(reward: Reward, task: Task, answer: Answer) -> list[str]:
     """What the reward's `explain` says of an answer; nothing if the file has none, or is on a server."""
     if is_remote(reward.where):
         return []
     explained = explanation({**task.train[answer.row], "completion": answer.text}, reward, [reward])
     lines = [visible(line)[:MAX_LINE_LENGTH] for text in explained.lines for line in text.splitlines()]
     return lines[:SHOWN_LINES]
-
-
-def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
-    """Well-formed wrong answers that count as right, for example since the form alone earns 1."""
-    tried = {answer.row for answer in values if answer.kind == "wrong"}
-    # The first of each row: in the form of the gold, if there is one.
-    accepted = {answer.row: answer for answer, row in reversed(values.items())
-                if answer.kind == "wrong" and (row[index] or 0.0) >= 1}  # fmt: skip
-    if not accepted:
-        return
-    first = min(accepted)
-    answer = accepted[first]
-    gold = task.train[first][answer.column]
-    shown = answer.text if len(answer.text) <= MAX_SHOWN else f"…{answer.text[-MAX_SHOWN:]}"
-    yield Problem(
-        f"{metric.name} takes a wrong answer as right in {_rows(sorted(accepted), len(tried))}: it returns "
-        f"{values[answer][index]:.3g} for {shown!r}, where {answer.column} is {gold!r:.{MAX_SHOWN}}. An "
-        "accuracy counts every answer with 1 or more. Return 1 for right answers alone, in the order of the "
-        "completions, and pay for the form in a reward of its own.",
-        "accepted-wrong", f"rewards.{metric.name}", row=first,
-        level="error" if len(accepted) == len(tried) else "warning",
-    )  # fmt: skip
-
-
-def _accepted_another(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
-    """Right answers of other rows that count as right. A reward that can do without the column may mean it."""
-    tried = {answer.row for answer in values if answer.kind == "another"}
-    accepted = {answer.row: answer for answer, row in reversed(values.items())
-                if answer.kind == "another" and (row[index] or 0.0) >= 1}  # fmt: skip
-    if not accepted:
-        return
-    answer = accepted[min(accepted)]
-    yield Problem(
-        f"{metric.name} takes the right answer of another row as right in {_rows(sorted(accepted), len(tried))}: it "
-        f"returns {values[answer][index]:.3g} for {answer.text!r:.{MAX_SHOWN}}, where {answer.column} is "
-        f"{task.train[answer.row][answer.column]!r:.{MAX_SHOWN}}. Either it looks at the form alone, or it finds the "
-        "answer in the whole column: compare each completion with the entry of its own row, "
-        f"zip(completions, {answer.column}).",
-        "accepted-another", f"rewards.{metric.name}", row=answer.row,
-        level="error" if len(accepted) == len(tried) and answer.column in metric.columns else "warning",
-    )  # fmt: skip
-
-
-def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
-    """Rows whose right answer the metric pays for, but in no form as much as an accuracy counts."""
-    most: dict[int, float] = {}
-    for answer, row in values.items():
-        if answer.kind == "answer" and answer.column in columns_read(metric):
-            most[answer.row] = max(most.get(answer.row, -math.inf), row[index] or 0.0)
-    # A metric that is 0 for everything, or for some rows, is reported by `unpaid_problems`.
-    never_pays = max(most.values(), default=1.0) <= 0 and any(row[index] for row in values.values())
-    low = [row for row, value in most.items() if value < 1 and (value != 0 or never_pays)]
-    if low:
-        yield Problem(
-            f"{metric.name} returns at most {max(most[row] for row in low):.3g} for the right answer of "
-            f"{_rows(low, len(most))}, in any usual form. An accuracy counts answers with 1 or more, so such rows may "
-            "never be right. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
-            "metric-below-one", f"rewards.{metric.name}", row=low[0], level="warning",
-        )  # fmt: skip
-
-
-def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
-    """A metric that gives more than 1 to right answers: what it gives to those that are partly right may be 1 too."""
-    right = [row[index] or 0.0 for answer, row in values.items() if answer.kind in ("gold", "answer")]
-    if _reads_data(metric, task) and max(right, default=0.0) > 1:
-        yield Problem(
-            f"{metric.name} returns {max(right):.3g} for a right answer. An accuracy counts every answer with 1 or "
-            "more, so what it gives to answers that are partly right may count too. Return 1 for a right answer and "
-            "less for others; `weight` in the recipe sets what it is worth.",
-            "metric-above-one", f"rewards.{metric.name}", level="warning",
-        )  # fmt: skip
 
 
 def payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) -> Iterator[Problem]:
@@ -167,7 +48,7 @@ def payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) 
             tried = sum(answer.kind == kind for answer in values)
             most = max((scores[row] for row in paid), key=abs)
             score = f"{'up to ' if len(paid) > 1 else ''}{most:.3g}"
-            payments.setdefault((score, _rows(paid, tried)), []).append(words)
+            payments.setdefault((score, which(paid, tried)), []).append(words)
             first_row = paid[0] if first_row is None else first_row
         if payments:
             listed = "; ".join(
@@ -222,7 +103,7 @@ def unpaid_problems(
         index = scorer.rewards.index(reward)
         yield from _absent_columns(reward, task, pays=any((row[index] or 0) != 0 for row in values.values()))
         read = columns_read(reward)
-        right = [answer for answer in values if answer.kind == "gold" and _reads_data(reward, task)
+        right = [answer for answer in values if answer.kind == "gold" and reads_data(reward, task)
                  or answer.kind == "answer" and answer.column in read]  # fmt: skip
         paid = {answer.row for answer in right if (values[answer][index] or 0) > 0}
         unpaid = sorted({answer.row for answer in right} - paid)
@@ -258,12 +139,16 @@ def unpaid_problems(
             forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
             tried = f", as {forms}" if right[0].kind == "answer" else ""
             column = right[0].column or min(read & set(task.train.column_names))
-            got = f"{column}={task.train[right[0].row][column]!r}"[:MAX_SHOWN]
+            value = task.train[right[0].row][column]
+            is_number = isinstance(value, int | float) or str(value).strip().lstrip("-").isdecimal()
+            cause = ": does it compare a number with text?" if is_number else "."
+            lines = explain_answer(reward, task, right[0])
+            why = f" Why, by scripts/score.py --why:\n{chr(10).join(lines)}" if lines else ""
             yield Problem(
                 f"The reward {reward.name} {what}{tried}, and for nothing else. In training row "
-                f"{right[0].row} it gets {got}: does it compare a number with text? No fault if it wants another form "
+                f"{right[0].row} it gets {f'{column}={value!r}'[:MAX_SHOWN]}{cause} No fault if it wants another form "
                 "of the answer, but then no right answer and no wrong one was tried: a `gold` of the task has it tried "
-                "(docs/check.md).",
+                f"(docs/check.md).{why}",
                 "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
             )  # fmt: skip
 
@@ -271,14 +156,22 @@ def unpaid_problems(
 def _never_tried(reward: Reward, task: Task, tried: int) -> Iterator[Problem]:
     """A reward that paid for nothing, where nothing tells what a right answer is."""
     read = sorted(columns_read(reward) & set(task.train.column_names) - NOT_GOLD)
-    if read and companion_function(reward.function, "validate_rows") is None:  # which looks at the columns itself
-        yield Problem(
-            f"The reward {reward.name} pays nothing for {count(tried, 'tried answer')}, and no right answer was among "
-            f"them: {' and '.join(read)}, which it reads, {'has' if len(read) == 1 else 'have'} no usual name of one. "
-            "If one of them is the right answer, call it final_answer in the data (in the task jsonl with columns: "
-            f"{{final_answer: {read[0]}}}) and in the reward: right and wrong answers are then tried.",
-            "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
-        )  # fmt: skip
+    if (
+        not read or companion_function(reward.function, "validate_rows") is not None
+    ):  # which looks at the columns itself
+        return
+    texts = [name for name in read if name not in ANSWER_COLUMNS and isinstance(task.train[0][name], str | int | float)]
+    fix = (
+        "If it is right, call it final_answer in the data (in the task jsonl with columns: "
+        f"{{final_answer: {texts[0]}}}) and in the reward: right and wrong answers are then tried."
+        if texts == read and len(texts) == 1
+        else "Score a right answer and a wrong one of your own: docs/score.md."
+    )
+    yield Problem(
+        f"The reward {reward.name} pays nothing for {count(tried, 'tried answer')}, and none of them is known to be "
+        f"right: it reads {' and '.join(read)}. {fix}",
+        "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
+    )  # fmt: skip
 
 
 def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, first: Answer) -> Problem:
@@ -286,7 +179,7 @@ def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, firs
     gold = f" {first.column}={task.train[first.row][first.column]!r}"[:MAX_SHOWN] if first.column else ""
     return Problem(
         f"The reward {reward.name} pays for the right answers of {count(paid, 'training row')}, but not for "
-        f"{_rows(rows, paid + len(rows)).replace('tried ', '')}:{gold} as {first.text!r:.{MAX_SHOWN}}. Such a row "
+        f"{which(rows, paid + len(rows)).replace('tried ', '')}:{gold} as {first.text!r:.{MAX_SHOWN}}. Such a row "
         "trains nothing. Correct the data, or the comparison.",
         "pays-for-some-rows", f"rewards.{reward.name}", row=rows[0], level="warning",
     )  # fmt: skip
@@ -314,7 +207,7 @@ def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Probl
         )  # fmt: skip
 
 
-def _reads_data(reward: Reward, task: Task) -> bool:
+def reads_data(reward: Reward, task: Task) -> bool:
     """Whether a reward compares with the data, rather than look at the text alone."""
     return not columns_read(reward).isdisjoint(task.train.column_names)
 
@@ -351,7 +244,7 @@ def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> It
         )  # fmt: skip
 
 
-def _rows(numbers: Sequence[int], of: int) -> str:
+def which(numbers: Sequence[int], of: int) -> str:
     """`3 of 16 tried training rows (12, 40, 77)`, or `all 16 tried training rows`."""
     if len(numbers) == of > 1:
         return f"all {of} tried training rows"

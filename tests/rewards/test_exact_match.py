@@ -20,6 +20,7 @@ from rlvr.errors import InputError
         ("It is Paris", "Paris", {}, 0.0, "words before"),
         ("New  York", "New York", {"normalise": []}, 0.0, "as it is"),
         ("PARIS", "Paris", {"normalise": ["case"]}, 1.0, "case"),
+        ("#### PARIS", "Paris", {"normalise": ["case"], "answer_in": "marker"}, 1.0, "the blank behind the marker"),
         ("Paris!", "Paris", {"normalise": ["punctuation"]}, 1.0, "punctuation"),
         ("the Eiffel tower.", "Eiffel Tower", {"normalise": ["squad"]}, 1.0, "as SQuAD compares"),
         ("Theatre", "atre", {"normalise": ["squad"]}, 0.0, "an article within a word"),

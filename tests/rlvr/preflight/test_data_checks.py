@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
-from rlvr.preflight.data_checks import check_columns, check_last_turns, check_lost_backslashes, refused_rows
+from rlvr.preflight.data_checks import check_columns, check_lost_backslashes, refused_rows
 from rlvr.scoring.reward import Reward
 from tests.support.run_components import make_components
 
@@ -73,17 +73,3 @@ def test_columns_with_the_name_of_an_option_are_named(
     reward = Reward("r", with_options, options=options, columns=("final_answer",))
     problems = list(check_columns(replace(make_components(train=train), rewards=[reward], metric=reward)))
     assert [(one.kind, one.level) for one in problems] == expected
-
-
-@pytest.mark.parametrize(
-    ("ends", "is_named", "why"),
-    [
-        ([("assistant", "It is 3."), ("assistant", "It is 5.")], True, "solutions"),
-        ([("assistant", "<think>"), ("assistant", "<think>")], False, "the beginning of every answer"),
-        ([("user", "Go on."), ("user", "And?")], False, "turns of the user"),
-    ],
-)
-def test_prompts_that_end_in_a_solution_are_named(ends: list[tuple[str, str]], is_named: bool, why: str) -> None:
-    prompts = [[{"role": "user", "content": "?"}, {"role": role, "content": text}] for role, text in ends]
-    problems = list(check_last_turns(make_components(train=Dataset.from_dict({"prompt": prompts}))))
-    assert [(one.kind, one.level) for one in problems] == [("answered-prompt", "warning")] * is_named, why

@@ -25,7 +25,7 @@ from tests.support.run_components import make_components, rows
 
 
 def prompts(texts: list[str]) -> Dataset:
-    return Dataset.from_dict({"prompt": texts, "final_answer": texts})
+    return Dataset.from_dict({"prompt": texts, "final_answer": [f"to {text}" for text in texts]})
 
 
 def kinds(problems: list[Problem]) -> list[tuple[str, str]]:

@@ -216,6 +216,21 @@ def test_rewards_that_cannot_be_right_are_refused(function: Any, kind: str, row:
     assert (problem.kind, problem.level, problem.row) == (kind, "error", row), why
 
 
+def last_choice(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    found = [re.findall(r"\b(spam|ham)\b", text) for text in completions]
+    return [float(words[-1:] == [gold]) for words, gold in zip(found, final_answer, strict=True)]
+
+
+@pytest.mark.parametrize(("share", "level"), [(0.3, "warning"), (0.8, "warning"), (1.0, "error")])
+def test_a_choice_that_the_prompt_names_last_is_right_by_chance(share: float, level: str) -> None:
+    golds = ["ham" if row // 10 % 10 < 10 * share else "spam" for row in range(160)]
+    rows = Dataset.from_dict({"prompt": [f"Mail {row}: spam or ham?" for row in range(160)], "final_answer": golds})
+    rewards = [Reward("last_choice", last_choice, columns=("final_answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert [(one.kind, one.level) for one in problems if one.kind == "accepted-noise"] == [("accepted-noise", level)]
+
+
 @pytest.mark.parametrize(
     ("leaking", "level", "why"),
     [(64, "error", "the prompts hold their answers"), (8, "warning", "some hold it by chance")],
@@ -420,6 +435,15 @@ def part_of_gold(completions: list[Any], final_answer: list[str], **kwargs: Any)
     return [float(number != "" and number in gold) for number, gold in pairs]
 
 
+def first_number(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    firsts = [re.search(r"\d+", text) for text in completions]
+    return [float(first is not None and first[0] == gold) for first, gold in zip(firsts, final_answer, strict=True)]
+
+
+def whole_text(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(text.strip() == gold) for text, gold in zip(completions, final_answer, strict=True)]
+
+
 def text_or_int(completions: list[Any], **kwargs: Any) -> list[float]:
     [golds] = [values for name, values in kwargs.items() if name in ("label", "chapter", "final_answer")]
     return [float(_number(text) == gold) for text, gold in zip(completions, golds, strict=True)]
@@ -434,6 +458,8 @@ def text_or_int(completions: list[Any], **kwargs: Any) -> list[float]:
         (text_or_int, "chapter", int, "pays-for-no-answer", "nothing known to be right was tried"),
         (text_or_int, "final_answer", str, "reward-trial", "a right one"),
         (text_or_int, "label", str, "reward-trial", "a right one"),
+        (first_number, "final_answer", str, "unpaid-after-working", "the first number, which is one of the working"),
+        (whole_text, "final_answer", str, "reward-trial", "one that wants the answer alone"),
     ],
 )
 def test_comparisons_that_go_wrong_are_found(function: Any, column: str, value: Any, found: str, why: str) -> None:
@@ -443,9 +469,9 @@ def test_comparisons_that_go_wrong_are_found(function: Any, column: str, value: 
     with Scorer(rewards) as scorer:
         problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
     assert [problem.kind for problem in problems] == [found], why
-    assert problems[0].level == {"p": "warning", "r": "note", "a": "error"}[found[0]]
+    assert problems[0].level == {"p": "warning", "u": "warning", "r": "note", "a": "error"}[found[0]]
     if column == "chapter":
-        assert "reads, has no usual name" in problems[0].message and "{final_answer: chapter}" in problems[0].message
+        assert "it reads chapter" in problems[0].message and "{final_answer: chapter}" in problems[0].message
 
 
 def takes_misspelt(completions: list[Any], **kwargs: Any) -> list[float]:
