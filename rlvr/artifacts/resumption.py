@@ -82,7 +82,7 @@ class RunStatus:
             return EXIT_INTERRUPTED  # a machine with its own disk sees only its part of a checkpoint
         latest = checkpoints.newest_complete(self.folder)
         if self.facts["status"] == "trained":
-            outlook = "The trained model is saved; the same command continues with the evaluation."
+            outlook = "The trained model is saved; the same command does what is left."
         elif latest is not None:
             outlook = f"{latest} is complete: the same command continues from it."
         elif checkpoints.list_checkpoints(self.folder):
