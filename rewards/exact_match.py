@@ -40,6 +40,7 @@ _TAG = re.compile(r"<(/?)answer>")
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _MAX_EXTRA_CHARACTERS = 1000  # beyond four times the longest reference; NFKC is slow on long runs of accents
+_WHOLE_FLOAT = re.compile(r"-?[0-9]+\.0")  # as data frames write the whole numbers of a column with gaps
 _LONG_REFERENCE = 200  # characters
 
 
@@ -135,6 +136,8 @@ def _score(completion: Any, gold: Any, answer_in: str, marker: str, steps: Seque
 
 
 def _row_doubt(gold: Any) -> str | None:
+    if all(_WHOLE_FLOAT.fullmatch(str(reference)) for reference in _references(gold)):
+        return f"warning: its reference is {gold}, and a completion that says {str(gold)[:-2]} would be wrong"
     shortest = min(map(len, map(str, _references(gold))))
     if shortest <= _LONG_REFERENCE:
         return None

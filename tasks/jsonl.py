@@ -36,6 +36,7 @@ from rlvr.data.input_checks import (
 from rlvr.data.io import Row, read_rows, read_splits
 from rlvr.data.row_conversion import RESERVED, RowConverter, template_fields
 from rlvr.data.splits import apply_limits, drop_long_prompts, hold_out, question_key, to_datasets
+from rlvr.formatting import count
 
 _BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 SHOWN_COLUMNS = 8  # in a note
@@ -131,7 +132,15 @@ def jsonl(
         notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
 
     answers = (columns or {}).get("final_answer", "final_answer")
-    if lists := sum(isinstance(row.get(answers), list) for rows in raw.values() for row in rows):
+    values = [row.get(answers) for rows in raw.values() for row in rows]
+    if booleans := sum(isinstance(gold, bool) for gold in values):
+        notes.append(f"The final_answer of {count(booleans, 'row')} is true or false, kept as the text True or False.")
+    if floats := sum(isinstance(gold, float) and gold.is_integer() for gold in values):
+        notes.append(
+            f"The final_answer of {count(floats, 'row')} is a whole number with a decimal point, kept as text such as "
+            "72.0. exact_match takes no 72 for it; math_correctness does."
+        )
+    if lists := sum(isinstance(gold, list) for gold in values):
         notes.append(
             f"The final_answer of {lists:,} rows is a list, kept as JSON text: exact_match takes each of its texts as "
             "right, math_correctness takes it for a tuple or an interval. For numbers in any order, write 1, 2 as text."

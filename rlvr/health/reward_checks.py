@@ -36,7 +36,7 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
         fix = "Take easier rows (scripts/filter_by_pass_rate.py), or reward partial solutions."
         if main & set(run.never_earned()) or run.recent("reward") == 0:
             cause = "the task is too hard, or the reward does not find the answers"
-            fix = f"Read some completions and their scores (scripts/score.py RUN --why). {fix}"
+            fix = f"Read some completions and their scores (scripts/score.py --config RECIPE RUN --why 0). {fix}"
         if run.relative_rise() < -EDGE or run.reward_drop():
             kind, cause = "lost-ability", "the model has lost what it could do"
             fix = f"Lower {run.key('learning_rate')} and start again."
@@ -84,7 +84,7 @@ def reward_flat(run: RunMetrics) -> Iterator[Finding]:
 def never_earned(run: RunMetrics) -> Iterator[Finding]:
     fix = (
         "That is fine for a penalty. Else the task is too hard or the reward does not find the answers: read some "
-        "completions (scripts/score.py --why)."
+        "completions (scripts/score.py --config RECIPE RUN --why 0)."
     )
     for name in run.never_earned() if len(run.reward_names()) > 1 else []:
         level, metric = "warning" if name in run.main_rewards() else "note", f"rewards/{name}/mean"

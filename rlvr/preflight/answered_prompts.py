@@ -46,7 +46,7 @@ def check_stated_answers(components: RunComponents) -> Iterator[Problem]:
         for split in SPLITS:
             rows = task.split(split)
             tried = [rows[number] for number in range(0, len(rows), max(1, len(rows) // TRIED_ROWS))]
-            pairs = [(_text(row["prompt"]), str(row[column]).strip()) for row in tried
+            pairs = [(prompt_text(row["prompt"]), str(row[column]).strip()) for row in tried
                      if (column := answer_column(row, read)) in read]  # fmt: skip
             others = [*pairs[1:], *pairs[:1]]
             stated = [own for own, other in zip(pairs, others, strict=True)
@@ -61,7 +61,8 @@ def check_stated_answers(components: RunComponents) -> Iterator[Problem]:
                 break  # the other splits are alike
 
 
-def _text(prompt: Any) -> str:
+def prompt_text(prompt: Any) -> str:
+    """Return a text prompt, or the contents of all messages."""
     return "\n".join(str(turn.get("content")) for turn in prompt) if is_chat(prompt) else str(prompt)
 
 

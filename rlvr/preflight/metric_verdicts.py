@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
+from rlvr.preflight.answered_prompts import prompt_text
 from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Values
 from rlvr.preflight.trial_verdicts import MAX_SHOWN, explain_answer, reads_data, which
 from rlvr.red_team.target import NOT_GOLD
@@ -16,6 +17,8 @@ from rlvr.scoring.signature import columns_read
 
 MOST_WRONG_GOLDS = 0.1  # share of the golds; above it, the reward does not fit the task
 MOST_BY_CHANCE = 0.5  # share of the rows in which the same answer may be right; more if most golds are the same
+# What a prompt that asks for a form has in it. "The answer is" comes without being asked for.
+_MARKS = ("####", "boxed", "<answer>")
 _WITHOUT_CONTENT = "Return 0 for an answer without content."
 _EMPTY_FIXES = {
     "empty": _WITHOUT_CONTENT,
@@ -53,7 +56,7 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
     yield from (
         list(_accepted_wrong(metric, index, task, values))
         or list(_accepted_another(metric, index, task, values))
-        or _above_one(metric, index, task, values)
+        or [*_above_one(metric, index, task, values), *_unpaid_forms(metric, index, task, values)]
     )
     guesses = {answer.row: answer for answer, row in values.items()
                if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
@@ -66,7 +69,7 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
             "accepted-guesses", f"rewards.{metric.name}", row=min(guesses), level="warning",
         )  # fmt: skip
     yield from _below_one(metric, index, values)
-    yield from _unpaid_after_working(metric, index, values)
+    yield from _unpaid_after_working(metric, index, task, values)
 
 
 def _share_by_chance(metric: Reward, task: Task, numbers: Sequence[int]) -> float:
@@ -150,13 +153,14 @@ def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterat
         )  # fmt: skip
 
 
-def _unpaid_after_working(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
+def _unpaid_after_working(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
     """A metric that takes an answer as right, but in no form with working before it, such as one of the first number.
 
-    One that wants the answer alone, or a program, means it.
+    One that wants the answer alone means it, if the prompt does not ask for steps.
     """
     right = {answer for answer, row in values.items() if (row[index] or 0.0) >= 1}
-    alone = [answer for answer in right if answer.kind in ("gold", "answer") and answer.form != "{}"]
+    alone = [answer for answer in right if answer.kind in ("gold", "answer")
+             and (answer.form != "{}" or "step by step" in _prompt(task, answer.row))]  # fmt: skip
     worked = {answer.row for answer in values if answer.kind == "worked"}
     paid = {answer.row for answer in right if answer.kind == "worked"}
     unpaid = sorted(worked & {answer.row for answer in alone} - paid)
@@ -170,3 +174,29 @@ def _unpaid_after_working(metric: Reward, index: int, values: Values) -> Iterato
             "the last number, or what follows the marker.",
             "unpaid-after-working", f"rewards.{metric.name}", row=unpaid[0], level="warning",
         )  # fmt: skip
+
+
+def _unpaid_forms(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """A metric that wants another form of the answer than the prompts ask for."""
+    paid = [answer for answer, row in values.items()
+            if answer.form and answer.column in columns_read(metric) and (row[index] or 0.0) >= 1]  # fmt: skip
+    if not paid:
+        return
+    prompts = [_prompt(task, row) for row in sorted({answer.row for answer in paid})]
+    named = [mark for mark in _MARKS if all(mark in prompt for prompt in prompts)]
+    wanted = {next((mark for mark in _MARKS if mark in str(answer.form).casefold()), "") for answer in paid}
+    if named and wanted.isdisjoint(named):
+        fault = f"but not in the form that the prompts name ({' or '.join(named)})"
+    elif not any(mark in prompt for mark in wanted for prompt in prompts):
+        fault = "and the prompts do not ask for this form"
+    else:
+        return
+    yield Problem(
+        f"{metric.name} takes the right answers of {which(sorted({answer.row for answer in paid}), len(prompts))} as "
+        f"right, such as {paid[0].text!r:.{MAX_SHOWN}}, {fault}. Let the prompt and the reward (its options) agree.",
+        "another-form", f"rewards.{metric.name}", row=paid[0].row, level="warning",
+    )  # fmt: skip
+
+
+def _prompt(task: Task, row: int) -> str:
+    return prompt_text(task.train[row]["prompt"]).casefold()

@@ -136,11 +136,13 @@ def try_rewards(
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
     right = {answer.row for answer in answers if answer.kind == "answer" and answer.column in columns_read(metric)}
+    index = tried.index(metric)
+    example = next((one.text for one, row in values.items() if one.kind == "answer" and (row[index] or 0.0) >= 1), "")
     names = ", ".join(reward.label for reward in rewards)
     about_golds = (
         f"{metric.name} takes all {golds} tried golds as right"
         if golds
-        else f"{metric.name} takes the right answers of {count(len(right), 'row')} as right, in a usual form"
+        else f"{metric.name} takes the right answers of {count(len(right), 'row')} as right, such as {example!r}"
         if right
         else "golds are not tried with an environment"
         if recipe.environments

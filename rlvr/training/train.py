@@ -262,8 +262,8 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
         kind = "equal-rewards"
         why = (
             "In every group all completions got the same reward, and GRPO learns only from differences: the task is "
-            "too hard or too easy for this model, or the reward is constant. Read some completions "
-            "(scripts/score.py --why), and see docs/metrics.md#frac_reward_zero_std."
+            "too hard or too easy for this model, or the reward is constant or does not find the answers. Read some "
+            "completions (scripts/score.py --config RECIPE RUN --why 0), and see docs/metrics.md#frac_reward_zero_std."
         )
     else:
         kind = "lost-gradient"

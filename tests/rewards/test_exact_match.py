@@ -76,6 +76,11 @@ def test_an_invalid_option_is_named(options: dict[str, Any]) -> None:
     assert (error.value.kind, error.value.key) == ("invalid-value", *options)
 
 
+def test_a_whole_number_with_a_decimal_point_is_doubtful() -> None:
+    faults = validate_rows(final_answer=["72.0", "72", "7.5", ["72.0", "72"]])
+    assert faults == ["warning: its reference is 72.0, and a completion that says 72 would be wrong", None, None, None]
+
+
 def test_a_reference_that_is_a_whole_solution_is_doubtful() -> None:
     long = "First we add. " * 20
     faults = validate_rows(final_answer=["18", long, f'["{long}", "18"]'])

@@ -409,3 +409,12 @@ def test_golds_that_are_lists_are_noted(tmp_path: Path) -> None:
     task = jsonl(**options, columns={"final_answer": "answer"})  # type: ignore[arg-type]
     assert any("final_answer of 2 rows is a list" in note for note in task.notes)
     assert not any("is a list" in note for note in jsonl(**options).notes), "another column stays a list"  # type: ignore[arg-type]
+
+
+def test_golds_that_become_other_text_are_noted(tmp_path: Path) -> None:
+    golds = [True, False, 72.0, 7.5, 3, "True"]
+    rows = [{"prompt": f"{number}?", "final_answer": gold} for number, gold in enumerate(golds)]
+    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
+    assert task.train["final_answer"] == ["True", "False", "72.0", "7.5", "3", "True"]
+    assert any("final_answer of 2 rows is true or false" in note for note in task.notes)
+    assert any("final_answer of 1 row is a whole number with a decimal point" in note for note in task.notes)

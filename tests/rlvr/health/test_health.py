@@ -179,7 +179,7 @@ FAULTY = [
             rewards__answer_format__mean=jump(0.7, 1.0, 20),
         ),
     ),
-    Case("the main reward is never earned", "warning never-earned rewards/math_correctness/mean", "score.py --why",
+    Case("the main reward is never earned", "warning never-earned rewards/math_correctness/mean", "RECIPE RUN --why 0",
         run(30, rewards__math_correctness__mean=0.0, rewards__math_correctness__max=0.0), WEIGHTS),
     Case("a penalty is never earned", "note never-earned rewards/repetition/mean", "penalty",
         run(30, rewards__repetition__mean=0.0, rewards__repetition__min=0.0, rewards__repetition__max=0.0), WEIGHTS),

@@ -474,6 +474,32 @@ def test_comparisons_that_go_wrong_are_found(function: Any, column: str, value: 
         assert "it reads chapter" in problems[0].message and "{final_answer: chapter}" in problems[0].message
 
 
+def in_box(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    found = [re.findall(r"boxed\{(.*?)\}", text) for text in completions]
+    return [float(boxes[-1:] == [gold]) for boxes, gold in zip(found, final_answer, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("function", "prompt", "found", "why"),
+    [
+        (in_box, "Which number? Put it into \\boxed{}.", "reward-trial", "as asked for"),
+        (in_box, "Which number? End with #### N.", "another-form", "another form is asked for"),
+        (in_box, "Which number?", "another-form", "none is asked for"),
+        (whole_text, "Which number? Put it into \\boxed{}.", "another-form", "the answer alone"),
+        (whole_text, "Which number? Only the number.", "reward-trial", "as asked for"),
+        (whole_text, "Which number? Think step by step.", "unpaid-after-working", "steps are asked for"),
+        (right, "Which number?", "reward-trial", "a sentence need not be asked for"),
+    ],
+)
+def test_the_prompt_asks_for_the_form_that_the_metric_reads(function: Any, prompt: str, found: str, why: str) -> None:
+    golds = [str(row) for row in range(100, 164)]
+    rows = Dataset.from_dict({"prompt": [prompt] * 64, "final_answer": golds})
+    rewards = [Reward("tested", function, columns=("final_answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert [problem.kind for problem in problems] == [found], why
+
+
 def takes_misspelt(completions: list[Any], **kwargs: Any) -> list[float]:
     return right(completions, kwargs.get("final_anser", [None] * len(completions)))
 
@@ -579,7 +605,7 @@ def test_the_right_answer_of_every_row_is_tried_in_the_form_that_earns(
 ) -> None:
     golds: list[Any] = [str(row + 10) for row in range(1500)]
     golds[1001] = bad
-    rows = Dataset.from_dict({"prompt": ["Which number?"] * 1500, "answer": golds})
+    rows = Dataset.from_dict({"prompt": ["Which number? Write <answer>N</answer>."] * 1500, "answer": golds})
     rewards = [Reward("tested", compares_ints, columns=("answer",))]
     with Scorer(rewards) as scorer:
         problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
@@ -589,7 +615,9 @@ def test_the_right_answer_of_every_row_is_tried_in_the_form_that_earns(
 
 
 def test_answers_may_be_numbers() -> None:
-    rows = Dataset.from_dict({"prompt": ["Which number?"] * 64, "answer": list(range(10, 74))})
+    rows = Dataset.from_dict(
+        {"prompt": ["Which number? Write <answer>N</answer>."] * 64, "answer": list(range(10, 74))}
+    )
     of_text = Reward("of_text", right, columns=("answer",))
     of_text.function = lambda completions, answer, **kwargs: right(completions, answer)
     numbers = Reward("numbers", compares_ints, columns=("answer",))
