@@ -64,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print_as_json(error.problems)
         elif str(error):
             console.error(str(error))
-        if (options.check or len(error.problems) > 1) and not options.json:
+        if options.check and not options.json:
             errors = sum(problem.level == "error" for problem in error.problems)
             console.error(f"{count(errors, 'error')}: see above.")
         return 2
