@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from rlvr.data.task import Task
 from rlvr.errors import Level, Problem
+from rlvr.formatting import count
 from rlvr.preflight.answered_prompts import prompt_text
-from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Values
+from rlvr.preflight.trial_answers import EMPTY_ANSWERS, Answer, Values
 from rlvr.preflight.trial_verdicts import MAX_SHOWN, explain_answer, reads_data, which
 from rlvr.red_team.target import NOT_GOLD
 from rlvr.scoring.reward import Reward
@@ -58,8 +59,7 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
         or list(_accepted_another(metric, index, task, values))
         or [*_above_one(metric, index, task, values), *_unpaid_forms(metric, index, task, values)]
     )
-    guesses = {answer.row: answer for answer, row in values.items()
-               if answer.kind == "guesses" and (row[index] or 0.0) >= 1}  # fmt: skip
+    guesses = _accepted("guesses", index, values)
     if guesses:
         tried = {answer.row for answer in values if answer.kind == "guesses"}
         yield Problem(
@@ -69,7 +69,7 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
             "accepted-guesses", f"rewards.{metric.name}", row=min(guesses), level="warning",
         )  # fmt: skip
     yield from _below_one(metric, index, values)
-    yield from _unpaid_after_working(metric, index, task, values)
+    yield from _unpaid_after_reasoning(metric, index, task, values)
 
 
 def _share_by_chance(metric: Reward, task: Task, numbers: Sequence[int]) -> float:
@@ -82,12 +82,16 @@ def _share_by_chance(metric: Reward, task: Task, numbers: Sequence[int]) -> floa
     return max(MOST_BY_CHANCE, max(golds.values()) / len(numbers) if len(golds) > 1 else 0.0)
 
 
+def _accepted(kind: str, index: int, values: Values) -> dict[int, Answer]:
+    """The first answer of this kind that counts as right, by row: in the form of the gold, if there is one."""
+    return {answer.row: answer for answer, row in reversed(values.items())
+            if answer.kind == kind and (row[index] or 0.0) >= 1}  # fmt: skip
+
+
 def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
     """Well-formed wrong answers that count as right, for example since the form alone earns 1."""
     tried = {answer.row for answer in values if answer.kind == "wrong"}
-    # The first of each row: in the form of the gold, if there is one.
-    accepted = {answer.row: answer for answer, row in reversed(values.items())
-                if answer.kind == "wrong" and (row[index] or 0.0) >= 1}  # fmt: skip
+    accepted = _accepted("wrong", index, values)
     if not accepted:
         return
     first = min(accepted)
@@ -107,8 +111,7 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
 def _accepted_another(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
     """Right answers of other rows that count as right. A reward that can do without the column may mean it."""
     tried = {answer.row for answer in values if answer.kind == "another"}
-    accepted = {answer.row: answer for answer, row in reversed(values.items())
-                if answer.kind == "another" and (row[index] or 0.0) >= 1}  # fmt: skip
+    accepted = _accepted("another", index, values)
     if not accepted:
         return
     answer = accepted[min(accepted)]
@@ -153,26 +156,26 @@ def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterat
         )  # fmt: skip
 
 
-def _unpaid_after_working(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
-    """A metric that takes an answer as right, but in no form with working before it, such as one of the first number.
+def _unpaid_after_reasoning(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
+    """A metric that takes an answer as right, but in no form after reasoning, such as one of the first number.
 
     One that wants the answer alone means it, if the prompt does not ask for steps.
     """
     right = {answer for answer, row in values.items() if (row[index] or 0.0) >= 1}
     alone = [answer for answer in right if answer.kind in ("gold", "answer")
              and (answer.form != "{}" or "step by step" in _prompt(task, answer.row))]  # fmt: skip
-    worked = {answer.row for answer in values if answer.kind == "worked"}
-    paid = {answer.row for answer in right if answer.kind == "worked"}
-    unpaid = sorted(worked & {answer.row for answer in alone} - paid)
+    reasoned = {answer.row for answer in values if answer.kind == "reasoned"}
+    paid = {answer.row for answer in right if answer.kind == "reasoned"}
+    unpaid = sorted(reasoned & {answer.row for answer in alone} - paid)
     if unpaid:
         first = min((one for one in alone if one.row == unpaid[0]), key=lambda one: one.text)
-        others = [one for one in values if one.kind == "worked" and one.row == unpaid[0]]
+        others = [one for one in values if one.kind == "reasoned" and one.row == unpaid[0]]
         other = next((one for one in others if first.text in one.text), others[0])
         yield Problem(
-            f"{metric.name} takes {first.text!r:.{MAX_SHOWN}} as right, and the same answer after working as wrong "
-            f"({other.text!r:.{MAX_SHOWN}}), in {which(unpaid, len(worked))}. Models reason before they answer: read "
+            f"{metric.name} takes {first.text!r:.{MAX_SHOWN}} as right, and the same answer after reasoning as wrong "
+            f"({other.text!r:.{MAX_SHOWN}}), in {which(unpaid, len(reasoned))}. Models reason before they answer: read "
             "the last number, or what follows the marker.",
-            "unpaid-after-working", f"rewards.{metric.name}", row=unpaid[0], level="warning",
+            "unpaid-after-reasoning", f"rewards.{metric.name}", row=unpaid[0], level="warning",
         )  # fmt: skip
 
 
@@ -192,7 +195,7 @@ def _unpaid_forms(metric: Reward, index: int, task: Task, values: Values) -> Ite
     else:
         return
     yield Problem(
-        f"{metric.name} takes the right answers of {which(sorted({answer.row for answer in paid}), len(prompts))} as "
+        f"{metric.name} takes the right answers of {count(len(prompts), 'tried training row')} as "
         f"right, such as {paid[0].text!r:.{MAX_SHOWN}}, {fault}. Let the prompt and the reward (its options) agree.",
         "another-form", f"rewards.{metric.name}", row=paid[0].row, level="warning",
     )  # fmt: skip

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROWS_WITH_FORMS = 4  # whose right answers, without a gold, and wrong ones are tried in each of REFERENCE_FORMS
 STEP = -1  # what functions see as trainer_state.global_step: training begins at 0
-WORKING = "First, 3 + 4 = 7."
+REASONING = "First, 3 + 4 = 7."
 WRONG = "987654"  # the right answer of no row that is tried with it
 
 # Answers without content, and what messages call them.
@@ -28,7 +28,7 @@ EMPTY_ANSWERS = {"empty": "an empty answer", "noise": f"the noise {NOISE!r}", "p
 WORDS = {
     "gold": "the task's gold",
     "answer": "the row's right answer",
-    "worked": "a right answer after working",
+    "reasoned": "a right answer after reasoning",
     "wrong": "a wrong answer",
     "another": "the right answer of another row",
     "guesses": "a list of guesses",
@@ -73,14 +73,14 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
         answers.append(Answer("prompt", number, prompt if isinstance(prompt, str) else str(prompt[-1]["content"])))
     if not is_played:
         for number in numbers[:ROWS_WITH_FORMS]:
-            answers += _worked_answers(task, number, read)
+            answers += _reasoned_answers(task, number, read)
             answers += _wrong_answers(task, number, metric)
             answers += _answers_of_another(task, number, numbers, read)
     return answers
 
 
-def _worked_answers(task: Task, number: int, read: set[str]) -> Iterator[Answer]:
-    """The row's right answer behind working, in the form of the gold or in the usual ones."""
+def _reasoned_answers(task: Task, number: int, read: set[str]) -> Iterator[Answer]:
+    """The row's right answer after reasoning, in the form of the gold or in the usual ones."""
     row = task.train[number]
     column = answer_column(row, read)
     if column not in read:
@@ -88,10 +88,10 @@ def _worked_answers(task: Task, number: int, read: set[str]) -> Iterator[Answer]
     gold = task.gold(row) if task.gold is not None else None
     if gold is None:
         for form in REFERENCE_FORMS:
-            text = form.replace("…", WORKING) if "…" in form else f"{WORKING}\n{form}"
-            yield Answer("worked", number, text.format(row[column]), column)
+            text = form.replace("…", REASONING) if "…" in form else f"{REASONING}\n{form}"
+            yield Answer("reasoned", number, text.format(row[column]), column)
     elif str(gold).strip() != str(row[column]).strip():
-        yield Answer("worked", number, f"{WORKING}\n{gold}", column)
+        yield Answer("reasoned", number, f"{REASONING}\n{gold}", column)
 
 
 def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:

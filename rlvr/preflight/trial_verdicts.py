@@ -156,10 +156,8 @@ def unpaid_problems(
 def _never_tried(reward: Reward, task: Task, tried: int) -> Iterator[Problem]:
     """A reward that paid for nothing, where nothing tells what a right answer is."""
     read = sorted(columns_read(reward) & set(task.train.column_names) - NOT_GOLD)
-    if (
-        not read or companion_function(reward.function, "validate_rows") is not None
-    ):  # which looks at the columns itself
-        return
+    if not read or companion_function(reward.function, "validate_rows") is not None:
+        return  # `validate_rows` looks at the columns itself
     texts = [name for name in read if name not in ANSWER_COLUMNS and isinstance(task.train[0][name], str | int | float)]
     fix = (
         "If it is right, call it final_answer in the data (in the task jsonl with columns: "

@@ -458,7 +458,13 @@ def text_or_int(completions: list[Any], **kwargs: Any) -> list[float]:
         (text_or_int, "chapter", int, "pays-for-no-answer", "nothing known to be right was tried"),
         (text_or_int, "final_answer", str, "reward-trial", "a right one"),
         (text_or_int, "label", str, "reward-trial", "a right one"),
-        (first_number, "final_answer", str, "unpaid-after-working", "the first number, which is one of the working"),
+        (
+            first_number,
+            "final_answer",
+            str,
+            "unpaid-after-reasoning",
+            "the first number, which is one of the reasoning",
+        ),
         (whole_text, "final_answer", str, "reward-trial", "one that wants the answer alone"),
     ],
 )
@@ -487,7 +493,7 @@ def in_box(completions: list[Any], final_answer: list[str], **kwargs: Any) -> li
         (in_box, "Which number?", "another-form", "none is asked for"),
         (whole_text, "Which number? Put it into \\boxed{}.", "another-form", "the answer alone"),
         (whole_text, "Which number? Only the number.", "reward-trial", "as asked for"),
-        (whole_text, "Which number? Think step by step.", "unpaid-after-working", "steps are asked for"),
+        (whole_text, "Which number? Think step by step.", "unpaid-after-reasoning", "steps are asked for"),
         (right, "Which number?", "reward-trial", "a sentence need not be asked for"),
     ],
 )
