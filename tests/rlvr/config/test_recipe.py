@@ -400,3 +400,10 @@ def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path, tex
     write_recipe(recipe, tmp_path / "resolved.yaml")
     again = load_recipe(tmp_path / "resolved.yaml")
     assert again.as_dict() == recipe.as_dict()
+
+
+def test_a_gate_by_the_name_of_a_file_is_told_its_path(write_yaml: Write) -> None:
+    text = GOOD.replace("name: math_correctness", "name: own/part.py").replace("gate: math_correctness", "gate: part")
+    with pytest.raises(InputError) as caught:
+        load_recipe(write_yaml(text))
+    assert [(one.kind, one.suggestion) for one in caught.value.problems] == [("unknown-reward", "own/part.py")]

@@ -506,6 +506,18 @@ def test_the_prompt_asks_for_the_form_that_the_metric_reads(function: Any, promp
     assert [problem.kind for problem in problems] == [found], why
 
 
+def in_list(completions: list[Any], answer: list[list[str]], **kwargs: Any) -> list[float]:
+    return [float(text.rpartition(": ")[2].lower() in golds) for text, golds in zip(completions, answer, strict=True)]
+
+
+def test_no_other_name_is_advised_for_a_column_of_lists() -> None:
+    rows = Dataset.from_dict({"prompt": ["Which city?"] * 64, "answer": [["paris", f"p{row}"] for row in range(64)]})
+    rewards = [Reward("tested", in_list, columns=("answer",))]
+    with Scorer(rewards) as scorer:
+        [problem] = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert kinds([problem]) == [("pays-for-no-answer", "warning")] and "final_answer" not in problem.message
+
+
 def takes_misspelt(completions: list[Any], **kwargs: Any) -> list[float]:
     return right(completions, kwargs.get("final_anser", [None] * len(completions)))
 
