@@ -254,7 +254,7 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[li
     seconds = {name: median(step.get(name, 0.0) for step in later) for name in ("generating", "training", "updating")}
     if machine is not None:
         paces = [replace(pace, length=1.0) for pace in (FAST, SLOW)]
-        generating = [generation_seconds(whole, shape, result.setup, machine.gpu, pace) for pace in paces]
+        generating = [generation_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
         training = [training_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
         tokens = case.rows * case.completion / seconds["generating"]
         times += [

@@ -29,6 +29,7 @@ RESUME_MAY_CHANGE = frozenset(
         "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
         "hub_private_repo",
         "ds3_gather_for_generation", "vllm_gpu_memory_utilization", "vllm_server_host", "vllm_server_port",
+        "vllm_max_num_batched_tokens", "per_device_generation_batch_size",
         "vllm_server_base_url", "vllm_server_timeout", "vllm_group_port", "rollout_check_steps",
         "rollouts",  # use_vllm has what it chose
     }

@@ -41,6 +41,7 @@ class BatchPlan:
         processes: processes that train together.
         prompts: different prompts per generation.
         generations: completions per prompt (the size of a group).
+        updates: optimizer steps per generation; below 1 where a step uses several generations.
         steps: optimizer steps of the run.
         rows: rows of the training split.
         dropped: rows at the end of every epoch that fill no batch.
@@ -50,6 +51,7 @@ class BatchPlan:
     processes: int
     prompts: int
     generations: int
+    updates: float
     steps: int
     rows: int
     dropped: int
@@ -59,7 +61,8 @@ class BatchPlan:
         """Describe the plan, a line each."""
         return [
             f"{count(self.prompts, 'prompt')} x {self.generations} completions per generation"
-            + (f" over {self.processes} processes" if self.processes > 1 else ""),
+            + (f" over {self.processes} processes" if self.processes > 1 else "")
+            + (f", used for {self.updates:g} optimizer steps" if self.updates > 1 else ""),
             f"{count(self.steps, 'optimizer step')} over {self.rows} training rows"
             + (f" ({self.dropped} of them fill no batch and are left out of each epoch)" if self.dropped else ""),
             *([] if self.longest_prompt is None else [f"longest prompt {self.longest_prompt} tokens; nothing is cut"]),
@@ -92,7 +95,8 @@ def plan_batches(recipe: Recipe, rows: int, processes: int, longest_prompt: int 
     epochs = recipe.settings.get("num_train_epochs", 3.0)
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_per_epoch)
     dropped = rows - generations * sizes.prompts
-    return BatchPlan(processes, sizes.prompts, sizes.group, steps, rows, dropped, longest_prompt)
+    updates = sizes.steps * sizes.iterations / sizes.accumulation
+    return BatchPlan(processes, sizes.prompts, sizes.group, updates, steps, rows, dropped, longest_prompt)
 
 
 def reward_batch_timeout(recipe: Recipe) -> float:

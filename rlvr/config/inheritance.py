@@ -1,8 +1,8 @@
 """`extends: base.yaml`: a recipe takes over the keys of another one and states only what differs.
 
-A key of the recipe replaces the base's; `task` and `tasks` replace each other. The sections that are mappings are
-merged, key by key, unless they name another task or environment, which would have other options. `rewards` and all
-other values are replaced as a whole.
+A key of the recipe replaces the base's, and also the base's other name for the same choice (`REPLACES`). The sections
+that are mappings are merged, key by key, unless they name another task or environment, which would have other options.
+`rewards` and all other values are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from rlvr.errors import InputError
 
 KEY = "extends"
 _MERGED = ("task", "environment", "evaluation", "sagemaker")
+# A key that is set later, by a recipe or on the command line, replaces the other key of its pair.
+_PAIRS = (("task", "tasks"), ("generation_batch_size", "steps_per_generation"))
+REPLACES = {**dict(_PAIRS), **{second: first for first, second in _PAIRS}}
 
 
 def read_with_bases(path: Path, extended_by: Sequence[Path] = ()) -> tuple[dict[str, Any], dict[str, FileLine]]:
@@ -88,8 +91,8 @@ def _merge(
     base: dict[str, Any], base_lines: dict[str, FileLine], content: dict[str, Any], lines: dict[str, FileLine]
 ) -> tuple[dict[str, Any], dict[str, FileLine]]:
     for key, value in content.items():
-        if key in ("task", "tasks"):
-            _remove(base, base_lines, "tasks" if key == "task" else "task")
+        if key in REPLACES:
+            _remove(base, base_lines, REPLACES[key])
         inherited = base.get(key)
         if key in _MERGED and isinstance(inherited, dict) and isinstance(value, dict) and _is_of(inherited, value):
             for inner in value:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlvr.config import schema
 from rlvr.config.inheritance import KEY as EXTENDS
-from rlvr.config.inheritance import read_with_bases
+from rlvr.config.inheritance import REPLACES, read_with_bases
 from rlvr.config.key_location import FileLine, KeyLocation
 from rlvr.config.overrides import apply_override
 from rlvr.errors import Problem
@@ -50,6 +50,8 @@ class RecipeText:
             for each in [each for each in self.lines if each.startswith(f"{key}.")]:
                 del self.lines[each]
             self.lines[key] = None
+            if value is not None and self.lines.get(other := REPLACES.get(key, ""), None) is not None:
+                del self.content[other], self.lines[other]  # the file's; with both on the command line, TRL refuses
             if key == EXTENDS:
                 self.problems.append(self.location(key).problem("is a key of recipe files.", "invalid-override"))
                 continue

@@ -46,11 +46,13 @@ OWN: dict[str, tuple[str, Any]] = {
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
     "rollouts": ("str", "transformers"),
+    "per_device_generation_batch_size": ("int | None", None),
     "tool_timeout_s": ("float", 30.0),
     "tool_budget_s": ("float", 120.0),
     "max_tool_output": ("int", 4000),
     "vllm_weight_sync": ("str", "adapter"),
     "vllm_base_quantization": ("str", "none"),
+    "vllm_max_num_batched_tokens": ("int", 8192),
     "rollout_check_steps": ("int", 10),
 }
 
@@ -188,6 +190,7 @@ _RANGES: dict[Range, tuple[str, ...]] = {
         *("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"),
         *("generation_batch_size", "steps_per_generation", "num_iterations", "max_completion_length"),
         *("lora_r", "lora_alpha", "max_tool_calling_iterations", "max_tool_output"),
+        *("per_device_generation_batch_size", "vllm_max_num_batched_tokens"),
     ),
     Range(least=2): ("num_generations",),
     Range(least=0): ("warmup_steps", "max_grad_norm", "weight_decay", "dataloader_num_workers", "beta", "epsilon",

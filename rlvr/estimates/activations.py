@@ -101,7 +101,7 @@ def scoring(shape: Shape, setup: RunSetup, *, head_trains: bool) -> float:
 
 
 def prefill(shape: Shape, setup: RunSetup, adapter_bytes: int) -> float:
-    """Bytes of the prefill of all prompts, without gradients: wide feed-forward tensors and hidden states.
+    """Bytes of the prefill of the prompts of a round, without gradients: wide feed-forward tensors and hidden states.
 
     A LoRA adds its wide output and the sum. A float32 LoRA outside autocast makes both float32.
 
@@ -113,23 +113,32 @@ def prefill(shape: Shape, setup: RunSetup, adapter_bytes: int) -> float:
     if adapter_bytes:
         wide = 2 * compute + 3 * adapter_bytes if adapter_bytes > compute else 4 * compute
     narrow = 12 if adapter_bytes else 4 * compute
-    return setup.generated * setup.prompt_tokens * (wide * shape.intermediate + narrow * shape.hidden)
+    return setup.at_once * setup.prompt_tokens * (wide * shape.intermediate + narrow * shape.hidden)
 
 
 def decoding(shape: Shape, setup: RunSetup) -> float:
-    """Bytes of decoding one token of all completions, without the cache.
+    """Bytes of decoding one token of all completions of a round, without the cache.
 
     Logits, their float32 copy and the probabilities (transformers/generation/utils.py, `_sample`); a block's keys and
     values while a token is appended, and repeated for each query head.
     """
     length = setup.prompt_tokens + setup.completion_tokens
-    logits = shape.vocabulary * (setup.weight + 3 * 4)
     grown = 2 * length * shape.key * setup.weight
     repeated = 0 if setup.attention.startswith("flash") else 2 * length * shape.query * setup.weight
-    return setup.generated * (logits + grown + repeated)
+    return sampled(shape, setup) + setup.at_once * (grown + repeated)
 
 
-def cache(shape: Shape, setup: RunSetup) -> int:
-    """Bytes of the KV cache at maximum length: a key and a value for each token, block and key head."""
-    length = setup.prompt_tokens + setup.completion_tokens
-    return 2 * shape.layers * shape.key * length * setup.generated * setup.weight
+def sampled(shape: Shape, setup: RunSetup) -> float:
+    """Bytes of the logits of one token of all completions of a round, with their float32 copies."""
+    return setup.at_once * shape.vocabulary * (setup.weight + 3 * 4)
+
+
+def cache(shape: Shape, setup: RunSetup, completions: int | None = None, tokens: float | None = None) -> float:
+    """Bytes of the KV cache: a key and a value for each token, block and key head.
+
+    Args:
+        completions: by default those of a round.
+        tokens: of a prompt and its completion; by default the maximum.
+    """
+    tokens = tokens or setup.prompt_tokens + setup.completion_tokens
+    return 2 * shape.layers * shape.key * tokens * (completions or setup.at_once) * setup.weight

@@ -69,8 +69,7 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
 
     rows = int(now.get("per_device_train_batch_size", 8))
     accumulation = int(now.get("gradient_accumulation_steps", 1))
-    group = int(now.get("num_generations") or 8)
-    cycle = int(now.get("steps_per_generation") or accumulation)
+    steps = now.get("steps_per_generation")
     peft, vllm = bool(now.get("use_peft")), bool(now.get("use_vllm"))
     quantised = bool(now.get("load_in_4bit") or now.get("load_in_8bit"))
 
@@ -85,17 +84,14 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
             yield setting(vllm_enable_sleep_mode=True)  # refused with an adapter
         if share > 0:
             yield setting(vllm_gpu_memory_utilization=share)
-    if rows % 2 == 0 and not now.get("generation_batch_size"):
+    if rows % 2 == 0:
         # The number of completions per generation and update stays.
         halves = {"per_device_train_batch_size": rows // 2, "gradient_accumulation_steps": accumulation * 2}
-        yield setting(**halves, **({"steps_per_generation": cycle * 2} if now.get("steps_per_generation") else {}))
+        yield setting(**halves, **({"steps_per_generation": steps * 2} if steps else {}))
     if setup.processes > 1 and launcher in ("ddp", "zero1", "zero2"):
         yield launch("zero2" if launcher != "zero2" and not peft else "zero3")
     if launcher in ("zero2", "zero3") and setup.processes > 1 and not peft:
         yield launch("zero2_offload")
-    fewer = cycle // 2
-    if cycle % 2 == 0 and not now.get("generation_batch_size") and rows * setup.processes * fewer % group == 0:
-        yield setting(steps_per_generation=fewer)
     if not now.get("optim") and not peft and not launcher.startswith("zero"):
         yield setting(optim="adamw_bnb_8bit")
     if vllm:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rlvr.config import schema
 from rlvr.estimates import activations
 from rlvr.estimates.parameters import Adapter, Parameters, Shape, bytes_in_4_bits, bytes_in_8_bits
 from rlvr.estimates.run_setup import RunSetup
@@ -27,6 +28,12 @@ LIVE = 1_000_000_000
 # An allowance, not a calculation: CUDA's context, cuBLAS's workspaces and the kernels' code take about 1 GiB, NCCL's
 # buffers another one, and PyTorch's allocator can't use every gap between blocks.
 CONTEXT, NCCL, GAPS = 1.0 * GIB, 1.0 * GIB, 0.05
+
+USABLE = 0.9  # of a GPU: an estimate may be off by a tenth
+
+# vLLM has room for so many completions at once, at the mean length, as a share of the maximum. Fewer waste the GPU.
+MIN_VLLM_COMPLETIONS, MEAN_LENGTH = 64, 0.5
+VLLM_BATCHED_TOKENS = schema.OWN["vllm_max_num_batched_tokens"][1]
 
 # Bytes that the optimizer keeps for each trained number; None: twice the bytes of the weight (torch's AdamW keeps two
 # moments of the weight's type). The 8-bit ones: bitsandbytes, two moments of a byte with a
@@ -253,10 +260,25 @@ def _generation(
 
 
 def _vllm_needs(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup) -> float:
-    """Bytes that vLLM needs: its base, a slot for an adapter, a cache for the longest completion, and its own tensors.
+    """Bytes that vLLM needs: what it holds without a cache, and a cache for 64 completions, or for all if fewer.
+
+    Prompts and completions have half of the maximum length. One of the maximum length must fit, too.
+    """
+    together = activations.cache(shape, setup, min(setup.generated, MIN_VLLM_COMPLETIONS), mean_tokens(setup))
+    return vllm_without_cache(parameters, adapter, shape, setup) + max(together, activations.cache(shape, setup, 1))
+
+
+def mean_tokens(setup: RunSetup) -> float:
+    """Tokens of a prompt and its completion, of mean length."""
+    return MEAN_LENGTH * (setup.prompt_tokens + setup.completion_tokens)
+
+
+def vllm_without_cache(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup) -> float:
+    """Bytes of vLLM's base, of a slot for an adapter, and of the tensors of a batch of tokens.
 
     The base of a 4-bit policy is in 16 bits, unless vLLM quantises it. vLLM wraps every matrix for the adapter, and
-    rounds its rank up to a power of two.
+    rounds its rank up to a power of two. The tensors: the gate, the up projection and their product, four hidden
+    states, and the logits of one token for each completion, with their float32 copy.
     """
     base: float = parameters.total * setup.compute
     if setup.settings.get("vllm_base_quantization", "none") != "none":
@@ -266,7 +288,10 @@ def _vllm_needs(parameters: Parameters, adapter: Adapter | None, shape: Shape, s
     if adapter is not None and setup.settings.get("vllm_weight_sync") != "merged":
         rank = 1 << (max(adapter.rank, 8) - 1).bit_length()
         slot = rank * sum(matrix.inputs + matrix.outputs for matrix in parameters.matrices) * setup.compute
-    return base + slot + activations.cache(shape, setup) / setup.generated + CONTEXT
+    tokens = int(setup.settings.get("vllm_max_num_batched_tokens") or VLLM_BATCHED_TOKENS)
+    batch = tokens * (3 * shape.intermediate + 4 * shape.hidden) * setup.compute
+    logits = setup.generated * shape.vocabulary * (setup.compute + 4)
+    return base + slot + batch + logits + CONTEXT
 
 
 def _update_tensors(trained: int, setup: RunSetup) -> float:

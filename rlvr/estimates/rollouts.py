@@ -36,10 +36,17 @@ class RolloutPlan:
         more = f", and up to {rounds} further generations a step" if rounds else ""
         tokens = _short(self.completions * setup.completion_tokens)
         prompt_tokens = _short(self.completions * setup.prompt_tokens)
+        in_rounds = []
+        if setup.rounds > 1 and not setup.vllm:
+            in_rounds = [
+                f"transformers makes a generation in {setup.rounds} rounds of at most {setup.at_once} completions per "
+                "GPU, as many as fit"
+            ]
         return [
             f"{count(setup.completions // setup.group, 'prompt')} x {setup.group} completions, "
             f"{count(self.steps, 'update')}: {self.completions:,} completions in "
             f"{count(self.generations, 'generation')}{more}",
+            *in_rounds,
             f"at most {tokens} tokens generated, after at most {prompt_tokens} tokens of prompts",
             f"rewards: a process scores {count(setup.generated, 'completion')} a generation; {self.rate:.2g} a second "
             f"meet reward_batch_timeout_s = {self.timeout_s:g}",

@@ -26,13 +26,19 @@ class RunSetup:
     sixteen: bool  # whether matrices are multiplied in 16 bits (`bf16`, TRL's default, or `fp16`)
     attention: str  # eager, sdpa or flash_attention_2
     rows: int  # completions of a training step on one GPU
-    generated: int  # completions that one GPU generates at once
+    generated: int  # completions of a generation on one GPU
+    at_once: int  # completions that transformers generates at once on one GPU
     completions: int  # completions of a generation, on all GPUs
     group: int  # completions of a prompt
     prompt_tokens: int  # maximum; batches are padded to it
     completion_tokens: int  # maximum
     accumulation: int  # micro-batches of an update (`gradient_accumulation_steps`)
     cycle: int  # micro-batches that train on one generation
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which transformers makes a generation."""
+        return -(-self.generated // self.at_once)
 
     @property
     def deepspeed(self) -> bool:
@@ -127,6 +133,7 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
     if dtype == "auto":
         dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     attention = settings.get("attn_implementation") or "auto"
+    generated = sizes.completions // processes
     return RunSetup(
         settings=settings,
         launcher=launcher,
@@ -135,7 +142,8 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
         sixteen=sixteen,
         attention="sdpa" if attention == "auto" else str(attention),
         rows=int(settings.get("per_device_train_batch_size", 8)),
-        generated=sizes.completions // processes,
+        generated=generated,
+        at_once=min(settings.get("per_device_generation_batch_size") or generated, generated),
         completions=sizes.completions,
         group=sizes.group,
         prompt_tokens=prompt_tokens,

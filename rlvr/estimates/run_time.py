@@ -1,11 +1,12 @@
 """Estimate the duration and cost of a run: a range, from the assumptions in this file.
 
 Generating is bound by memory: for each token all weights are read, and the cache ("Efficiently Scaling Transformer
-Inference", arXiv:2211.05102, section 2). Training is bound by arithmetic: 6 operations a weight and token, 2 more with
+Inference", arXiv:2211.05102, section 2). transformers launches its kernels one after the other, so that launching is
+added to this. Training is bound by arithmetic: 6 operations a weight and token, 2 more with
 activation checkpointing, 2 fewer with an adapter, whose frozen weights need no gradients ("Scaling Laws for Neural
 Language Models", arXiv:2001.08361, section 2.1, and arXiv:2205.05198). Real programs reach a part of a GPU's speed, and
-that part is the assumption: `FAST` and `SLOW` are the ends of the published range. A small model waits for its kernels
-to be launched instead.
+that part is the assumption: `FAST` and `SLOW`. Their launches and their arithmetic contain what was measured on an H100
+(docs/estimates.md).
 
 Not included: rewards, loading, evaluation, checkpoints, and communication between GPUs.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from rlvr.estimates import activations
 from rlvr.estimates.machines import Gpu, Machine
+from rlvr.estimates.memory import GIB, MEAN_LENGTH, mean_tokens, vllm_without_cache
 from rlvr.estimates.parameters import Adapter, Parameters, Shape
 from rlvr.estimates.run_setup import RunSetup
 
@@ -33,9 +35,9 @@ class Utilisation:
     length: float  # mean completion length, as a share of the maximum
 
 
-# Milliseconds as measured on an H100 (docs/estimates.md): 0.8 without an adapter, 2.0 with LoRA, 2.5 to 3.9 with QLoRA.
-FAST = Utilisation(0.8, 0.4, 0.5, 0.05, adapter_launch_ms=1.0, vllm_adapter_launch_ms=0.05, length=0.5)
-SLOW = Utilisation(0.4, 0.15, 1.5, 0.2, adapter_launch_ms=2.5, vllm_adapter_launch_ms=0.2, length=1.0)
+# Milliseconds as measured on an H100 (docs/estimates.md): 0.8 without an adapter, 2.0 with LoRA, 2.5 with QLoRA.
+FAST = Utilisation(0.8, 0.4, 0.5, 0.05, adapter_launch_ms=1.0, vllm_adapter_launch_ms=0.05, length=MEAN_LENGTH)
+SLOW = Utilisation(0.4, 0.15, 1.5, 0.2, adapter_launch_ms=2.0, vllm_adapter_launch_ms=0.2, length=1.0)
 
 # Bytes moved for a number in 4 bits in a multiplication: bitsandbytes reads half a byte, writes 16 bits, and the
 # multiplication reads these. In 8 bits: one byte.
@@ -66,7 +68,7 @@ def run_time(
     estimates = []
     for pace in (FAST, SLOW):
         cycles = steps * setup.accumulation / setup.cycle
-        generating = cycles * generation_seconds(parameters, shape, setup, gpu, pace)
+        generating = cycles * generation_seconds(parameters, adapter, shape, setup, gpu, pace)
         micro_batches = steps * setup.accumulation
         training = micro_batches * training_seconds(parameters, adapter, shape, setup, gpu, pace)
         estimates.append((generating / 3600, (generating + training) / 3600))
@@ -74,20 +76,44 @@ def run_time(
     return RunTime((fast_all, slow_all), (fast, slow))
 
 
-def generation_seconds(parameters: Parameters, shape: Shape, setup: RunSetup, gpu: Gpu, pace: Utilisation) -> float:
-    """Seconds of one generation: the time of a token of all completions, times the mean length.
+def generation_seconds(
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu: Gpu, pace: Utilisation
+) -> float:
+    """Seconds of one generation: the time of a token of all completions of a round, times their length and the rounds.
 
-    A token takes the longest of three: moving weights and cache, the arithmetic, and launching the kernels.
+    A token takes the longer of two, moving weights and cache or the arithmetic, and launching the kernels: added by
+    transformers, and hidden behind the others by vLLM. A round of transformers lasts until its longest completion ends.
+    vLLM fills the places of completions that have ended, so the mean length counts.
     """
-    length = setup.completion_tokens * pace.length
-    filled = (setup.prompt_tokens + length / 2) / (setup.prompt_tokens + setup.completion_tokens)
-    moved = _weights_moved(parameters, shape, setup) + activations.cache(shape, setup) * filled
+    if setup.vllm:
+        together = vllm_concurrency(parameters, adapter, shape, setup, gpu)
+        rounds, length = -(-setup.generated // together), setup.completion_tokens * pace.length
+    else:
+        together, rounds, length = setup.at_once, setup.rounds, setup.completion_tokens
+    filled = activations.cache(shape, setup, together, setup.prompt_tokens + length / 2)
+    moved = _weights_moved(parameters, shape, setup)
+    moved += filled if setup.vllm else filled * _cache_passes(shape, setup) + 2 * activations.sampled(shape, setup)
     numbers = parameters.computed + shape.vocabulary * shape.hidden
     speed = gpu.compute * 1e12 * pace.arithmetic
     launch = _launch_ms(setup, pace, vllm=bool(setup.vllm)) / 1000 * shape.layers
-    token = max(moved / (gpu.bandwidth * 1e9 * pace.bandwidth), 2 * numbers * setup.generated / speed, launch)
+    computing = max(moved / (gpu.bandwidth * 1e9 * pace.bandwidth), 2 * numbers * together / speed)
+    token = max(computing, launch) if setup.vllm else computing + launch
     prompts = 2 * parameters.computed * setup.generated * setup.prompt_tokens / speed
-    return length * token + prompts
+    return rounds * length * token + prompts
+
+
+def vllm_concurrency(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu: Gpu) -> int:
+    """Completions that vLLM's share of a GPU holds at once, at the mean length; at least one."""
+    room = setup.vllm_share * gpu.memory * GIB - vllm_without_cache(parameters, adapter, shape, setup)
+    return max(min(int(room / activations.cache(shape, setup, 1, mean_tokens(setup))), setup.generated), 1)
+
+
+def _cache_passes(shape: Shape, setup: RunSetup) -> float:
+    """How often transformers moves the cache for a token: to append (read and write), and to attend.
+
+    With padding, sdpa and eager attention repeat keys and values for each query head: another write and read.
+    """
+    return 3 if setup.attention.startswith("flash") else 2 + 2 * shape.query / shape.key
 
 
 def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool) -> float:

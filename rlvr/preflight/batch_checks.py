@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rlvr.config import schema
-from rlvr.config.batch_plan import batch_sizes, ddp_timeout, reward_batch_timeout
+from rlvr.config.batch_plan import BatchSizes, batch_sizes, ddp_timeout, reward_batch_timeout
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
@@ -16,7 +16,7 @@ REWARD_SHARE_OF_TIMEOUT = 2 / 3
 
 
 def check_batches(components: RunComponents) -> Iterator[Problem]:
-    """Batches must be whole groups, and no larger than the data, if it could be read."""
+    """Batches must be whole groups and whole updates, and no larger than the data, if it could be read."""
     sizes = batch_sizes(components.recipe, components.processes)
     factors = _factors(components)
     product = " x ".join(f"{key} {value}" for key, value in factors.items())
@@ -35,12 +35,40 @@ def check_batches(components: RunComponents) -> Iterator[Problem]:
             f"num_generations = {sizes.group}. Set {setting}, which makes {completions}."
         )
         yield Problem(message, "incomplete-group", "num_generations")
-    elif components.train is not None and sizes.prompts > (rows := len(components.train)):
+        return
+    yield from _check_updates(components, sizes)
+    if components.train is not None and sizes.prompts > (rows := len(components.train)):
         message = (
             f"A generation takes {sizes.prompts} prompts, but the training split has {rows} rows: not one step "
             f"would be made. Lower {product} to at most {rows * sizes.group} completions, or give the task more rows."
         )
         yield Problem(message, "too-few-rows", "task")
+
+
+def _check_updates(components: RunComponents, sizes: BatchSizes) -> Iterator[Problem]:
+    """A `generation_batch_size` must be whole micro-batches of all processes, and whole updates."""
+    settings, processes = components.settings, components.processes
+    if not settings.get("generation_batch_size"):
+        return
+    rows = settings.get("per_device_train_batch_size", 8)
+    if sizes.completions % (rows * processes):
+        message = (
+            f"generation_batch_size {sizes.completions} is no multiple of per_device_train_batch_size {rows} x "
+            f"{processes} processes."
+        )
+        fits = [number for number in range(1, rows) if sizes.completions % (number * processes) == 0]
+        fix = f"per_device_train_batch_size: {fits[-1]}" if fits else f"generation_batch_size: {rows * processes}"
+        yield Problem(f"{message} Set {fix}.", "incomplete-batch", "generation_batch_size")
+    elif (passes := sizes.steps * sizes.iterations) % sizes.accumulation:
+        most = max(sizes.accumulation // processes, 1)  # the update keeps its completions if processes are added
+        fits = [number for number in range(1, most + 1) if passes % number == 0]
+        message = (
+            f"An update takes {rows * sizes.accumulation * processes} completions (per_device_train_batch_size {rows} "
+            f"x gradient_accumulation_steps {sizes.accumulation} x {processes} processes), which does not divide a "
+            f"generation of {sizes.completions}. Set gradient_accumulation_steps: {fits[-1]}, which makes updates of "
+            f"{rows * fits[-1] * processes}."
+        )
+        yield Problem(message, "incomplete-update", "gradient_accumulation_steps")
 
 
 def _factors(components: RunComponents) -> dict[str, int]:

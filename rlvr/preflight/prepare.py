@@ -26,6 +26,7 @@ from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
+from rlvr.estimates import Estimate
 from rlvr.modeling import loading, threads
 from rlvr.modeling.digests import base_digests
 from rlvr.modeling.vllm_engines import sends_adapter
@@ -148,6 +149,8 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
+        estimate = components.estimate(recipe)
+        recipe = _in_rounds(recipe, estimate, state.num_processes)
         machine = [engine] if engine else []
         if target.is_here:
             machine.append(f"attention: {loading.attention(recipe)[1]}")
@@ -156,7 +159,7 @@ def prepare_run(
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
             *remarks_of([*machine, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
-            *remarks_of(_estimate_lines(components), "estimate"),
+            *remarks_of(_estimate_lines(estimate), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
         )
@@ -296,8 +299,18 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
     ]
 
 
-def _estimate_lines(components: RunComponents) -> list[str]:
-    estimate = components.estimate(components.recipe)
+def _estimate_lines(estimate: Estimate | None) -> list[str]:
     if estimate is None:
         return []
     return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]
+
+
+def _in_rounds(recipe: Recipe, estimate: Estimate | None, processes: int) -> Recipe:
+    """The recipe with the completions that transformers generates at once, the same number on all processes."""
+    from accelerate.utils import gather_object
+
+    rows = [estimate.setup.at_once] if estimate is not None and not estimate.setup.vllm else []
+    rows = gather_object(rows) if processes > 1 else rows
+    if not rows:
+        return recipe
+    return replace(recipe, settings={**recipe.settings, "per_device_generation_batch_size": min(rows)})

@@ -36,8 +36,9 @@ class RecipeTrainer(EnvironmentTrainer):
        applied after rewards were gathered, so that every rank sees the same.
     2. `scale_rewards: adaptive`, dynamic sampling, and advantages of 0 where a group's rewards are equal but for
        rounding (rlvr/training/advantages.py, rlvr/training/dynamic_sampling.py).
-    3. With `transformers` generation, plain-text prompts end at the task's stop strings. TRL passes no tokenizer to
-       `generate`, without which transformers refuses `stop_strings`. Can go when huggingface/trl passes one.
+    3. transformers makes a generation in rounds that fit the GPU; TRL makes it at once. Plain-text prompts end at the
+       task's stop strings. TRL passes no tokenizer to `generate`, without which transformers refuses `stop_strings`.
+       Can go when huggingface/trl passes one.
     4. Environments are played in worker processes (rlvr/training/environment_trainer.py).
     5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
     6. Rewards that apply to some tasks of a mixture alone (rlvr/data/mixture.py). Elsewhere they are NaN, which TRL
@@ -284,12 +285,21 @@ class RecipeTrainer(EnvironmentTrainer):
     def generate_turn(
         self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
     ) -> Any:
-        if not self._stop_strings or self.use_vllm:
+        at_once = self._run_settings["per_device_generation_batch_size"] or len(prompt_ids)
+        if self.use_vllm:
             return super().generate_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
-        with self._model_for_generation() as model:
-            ids = generate(
-                model, self.text_tokenizer, prompt_ids, self.generation_config, stop_strings=self._stop_strings
-            )
+        ids: list[list[int]] = []
+        for start in range(0, len(prompt_ids), at_once):
+            part = slice(start, start + at_once)
+            prompts = prompt_ids[part]
+            if self._stop_strings:
+                with self._model_for_generation() as model:
+                    ids += generate(
+                        model, self.text_tokenizer, prompts, self.generation_config, stop_strings=self._stop_strings
+                    )
+            else:
+                fields = {name: values[part] for name, values in multimodal_fields.items()}  # such as token types
+                ids += super().generate_turn(prompts, images, fields, num_generations, **kwargs)[0]
         return ids, None
 
     def _model_for_generation(self) -> Any:

@@ -52,6 +52,7 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
         dtype=trainer.compute_type,
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
+        max_num_batched_tokens=settings["vllm_max_num_batched_tokens"],
         revision=settings.get("model_revision", "main"),
         run_dir=Path(args.output_dir),
         model=trainer.model,
@@ -89,6 +90,7 @@ class VllmRollouts(VLLMGeneration):
             bfloat16 for a float32 model.
         adapter_only: send the adapter; otherwise all weights, as TRL does.
         base_quantization: of vLLM's base: "none" or "bitsandbytes".
+        max_num_batched_tokens: tokens of prompts and completions that vLLM computes at once. TRL has 4,096.
         revision: of a model from the hub, which TRL doesn't pass on.
         run_dir: where adapters lie for a server on another host while it loads them.
         kwargs: those of `VLLMGeneration`.
@@ -100,6 +102,7 @@ class VllmRollouts(VLLMGeneration):
         dtype: str,
         adapter_only: bool,
         base_quantization: str,
+        max_num_batched_tokens: int,
         revision: str,
         run_dir: Path,
         **kwargs: Any,
@@ -107,6 +110,7 @@ class VllmRollouts(VLLMGeneration):
         self.dtype = dtype
         self.adapter_only = adapter_only
         self.base_quantization = base_quantization
+        self.max_num_batched_tokens = max_num_batched_tokens
         self.revision = revision
         self.run_dir = run_dir
         self.sent_bytes = 0  # by the last synchronisation, to one engine
@@ -171,7 +175,7 @@ class VllmRollouts(VLLMGeneration):
             model_impl=self.model_impl,
             distributed_executor_backend="external_launcher",
             seed=accelerator.process_index // size,  # the same for the processes that share a model
-            max_num_batched_tokens=4096,  # as TRL: vLLM's default counts far more memory than such batches need
+            max_num_batched_tokens=self.max_num_batched_tokens,
             logprobs_mode="processed_logprobs",  # after temperature: what the importance sampling correction needs
             trust_remote_code=self.trust_remote_code,
             **options,

@@ -105,3 +105,12 @@ def test_the_command_line_cannot_extend(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         load_recipe(write(tmp_path, recipe="extends: bases/base.yaml\n"), ["--extends", "other.yaml"])
     assert [problem.kind for problem in refused.value.problems] == ["invalid-override"]
+
+
+def test_the_later_of_two_names_for_the_size_of_a_generation_wins(tmp_path: Path) -> None:
+    path = write(tmp_path, recipe="extends: bases/base.yaml\nsteps_per_generation: 4\n",
+                 base=f"{BASE}generation_batch_size: 512\n")  # fmt: skip
+    settings = load_recipe(path).settings
+    assert (settings.get("generation_batch_size"), settings["steps_per_generation"]) == (None, 4)
+    settings = load_recipe(path, ["--generation_batch_size", "64"]).settings
+    assert (settings["generation_batch_size"], settings.get("steps_per_generation")) == (64, None)

@@ -208,9 +208,14 @@ def test_vllm_takes_its_share_of_the_gpu_and_no_cache_is_ours() -> None:
 )
 def test_vllm_needs_its_base_a_slot_and_a_cache(settings: dict[str, Any], base: float, rank: int, why: str) -> None:
     slot = 2 * rank * LORA_COUNT / 16
-    cache = 2 * 2 * 64 * (100 + 28) * 2  # keys and values, layers, width, tokens, bytes: of one completion
+    cache = 2 * 2 * 64 * (100 + 28) / 2 * 2 * 8  # keys and values, layers, width, mean tokens, bytes, completions
+    batch = 8192 * (3 * 704 + 4 * 256) * 2 + 8 * 1000 * 6  # tensors of 8,192 tokens; logits of 8 completions
     needs = parts(a_run(use_vllm=True, **settings)).vllm_needs
-    assert needs - GIB == pytest.approx(base + slot + cache, rel=1e-3), why
+    assert needs - GIB == pytest.approx(base + slot + cache + batch, rel=1e-3), why
+    many = parts(a_run(use_vllm=True, gradient_accumulation_steps=100, **settings)).vllm_needs
+    assert many - needs == pytest.approx(cache * 7 + 792 * 1000 * 6), "64 completions at once, and logits of 800"
+    fewer = parts(a_run(use_vllm=True, vllm_max_num_batched_tokens=4096, **settings)).vllm_needs
+    assert needs - fewer == 4096 * (3 * 704 + 4 * 256) * 2
     share = bytes_of(
         parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.01, **settings), 80 * GIB), "vLLM's share"
     )
@@ -306,7 +311,7 @@ def test_a_longer_run_never_takes_less() -> None:
     base = a_run(per_device_train_batch_size=8, **LORA)
     for larger in (
         replace(base, rows=16),
-        replace(base, generated=64),
+        replace(base, generated=64, at_once=64),
         replace(base, prompt_tokens=400),
         replace(base, completion_tokens=400),
         replace(base, loaded=4),

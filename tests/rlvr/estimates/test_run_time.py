@@ -14,8 +14,9 @@ from rlvr.estimates import parameters as counting
 from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
 from rlvr.estimates.rollouts import RolloutPlan
 from rlvr.estimates.run_setup import RunSetup, read_setup
-from rlvr.estimates.run_time import RunTime, Utilisation, generation_seconds, run_time, training_seconds
+from rlvr.estimates.run_time import FAST, SLOW, RunTime, Utilisation, generation_seconds, run_time, training_seconds
 from rlvr.formatting import count
+from tests.support.model_families import real_config
 
 CONFIG = real.small()
 WHOLE = counting.count(CONFIG)
@@ -33,27 +34,55 @@ def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
     return read_setup(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
 
 
-def test_a_token_takes_as_long_as_moving_weights_and_cache() -> None:
-    swift = Gpu("all arithmetic", 1, 1, 1e9)
+def test_a_token_of_vllm_takes_as_long_as_moving_weights_and_cache() -> None:
+    swift = Gpu("all arithmetic", 1000, 1, 1e9)
     filled = 2 * 2 * 64 * 8 * 2 * (100 + 28 / 2)  # the cache is half full of completions on average
     by_hand = 28 * (2 * (MATRICES + REST + HEAD) + filled) / 1e9
-    for settings in ({}, {"use_vllm": True, "load_in_4bit": True}):  # vLLM's base is in 16 bits in any case
-        assert generation_seconds(WHOLE, SHAPE, a_run(**settings), swift, PERFECT) == pytest.approx(by_hand)
+    setup = a_run(use_vllm=True, load_in_4bit=True)  # vLLM's base is in 16 bits in any case
+    assert generation_seconds(WHOLE, None, SHAPE, setup, swift, PERFECT) == pytest.approx(by_hand)
+
+
+def test_transformers_moves_the_cache_several_times_and_the_logits() -> None:
+    swift = Gpu("all arithmetic", 1, 1, 1e9)
+    filled = 2 * 2 * 64 * 8 * 2 * (100 + 28 / 2)
+    logits = 8 * 1000 * (2 + 12)
+    for attention, passes in (("sdpa", 2 + 2 * 4), ("flash_attention_2", 3)):  # four query heads for a key
+        by_hand = 28 * (2 * (MATRICES + REST + HEAD) + passes * filled + 2 * logits) / 1e9
+        setup = a_run(attn_implementation=attention)
+        assert generation_seconds(WHOLE, None, SHAPE, setup, swift, PERFECT) == pytest.approx(by_hand)
 
 
 def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:
     slow_start = Utilisation(1, 1, 1000, 10, adapter_launch_ms=500, vllm_adapter_launch_ms=5, length=0.5)
     swift = Gpu("all", 1, 1e9, 1e9)
     for settings, seconds in (
-        ({}, 1.0),
-        ({"use_vllm": True}, 0.01),
-        ({"use_peft": True}, 1.5),
-        ({"use_vllm": True, "use_peft": True}, 0.015),
+        ({}, 28 * 1.0),  # until the longest completion ends
+        ({"per_device_generation_batch_size": 3}, 3 * 28 * 1.0),  # three rounds
+        ({"use_peft": True}, 28 * 1.5),
+        ({"use_vllm": True, "vllm_gpu_memory_utilization": 1000}, 14 * 0.01),  # the mean length
+        ({"use_vllm": True, "vllm_gpu_memory_utilization": 1000, "use_peft": True}, 14 * 0.015),
+        ({"use_vllm": True, "vllm_gpu_memory_utilization": 1e-9}, 8 * 14 * 0.01),  # one after the other: eight waves
     ):
         setup = a_run(**settings)
-        assert generation_seconds(WHOLE, SHAPE, setup, swift, slow_start) == pytest.approx(14 * 2 * seconds)
+        assert generation_seconds(WHOLE, None, SHAPE, setup, swift, slow_start) == pytest.approx(2 * seconds)
     # Forward, and a backward pass of two; an old-probability pass with vLLM.
     assert training_seconds(WHOLE, None, SHAPE, a_run(), swift, slow_start) == pytest.approx(3 * 2 * 1.0)
+
+
+# Seconds measured on an H100 with QLoRA of rank 16 on Qwen2.5-0.5B's shape, 2026-11-22 and 2026-11-26.
+@pytest.mark.parametrize(
+    ("rows", "prompt", "tokens", "seconds"), [(512, 206, 400, 34.0), (16, 300, 256, 16.0)], ids=["512", "16"]
+)
+def test_the_middle_of_the_range_is_near_what_was_measured(rows: int, prompt: int, tokens: int, seconds: float) -> None:
+    config = real_config("Qwen/Qwen2.5-0.5B-Instruct")
+    whole = counting.count(config)
+    settings = {"dtype": "bfloat16", "load_in_4bit": True, "use_peft": True, "lora_target_modules": "all-linear"}
+    settings |= {"max_completion_length": tokens, "per_device_train_batch_size": rows}
+    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    setup = read_setup(recipe, config, 1, "python", prompt)
+    shape, gpu = counting.shape(config, whole), GPUS["H100-80GB"]
+    estimated = [generation_seconds(whole, None, shape, setup, gpu, pace) for pace in (FAST, SLOW)]
+    assert sum(estimated) / 2 == pytest.approx(seconds, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,31 @@ def test_the_fix_of_an_incomplete_batch_names_a_key_and_a_value_that_work(
     assert not list(check_batches(fixed)) and batch_sizes(fixed.recipe, processes).completions == completions
 
 
+@pytest.mark.parametrize(
+    ("settings", "processes", "kind", "key", "value", "why"),
+    [
+        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8}, 1, "", "", 0, "4 updates of 128"),
+        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8}, 4, "", "", 0, "one update of 512"),
+        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8}, 8, "incomplete-update",
+         "gradient_accumulation_steps", 1, "updates of 128 again"),
+        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 5}, 1, "incomplete-update",
+         "gradient_accumulation_steps", 4, "32 passes are no multiple of 5"),
+        ({"per_device_train_batch_size": 12, "gradient_accumulation_steps": 1}, 4, "incomplete-batch",
+         "per_device_train_batch_size", 8, "TRL would refuse it without a value to set"),
+    ],
+)  # fmt: skip
+def test_a_generation_of_stated_size_makes_whole_updates(
+    settings: dict[str, Any], processes: int, kind: str, key: str, value: int, why: str
+) -> None:
+    settings = {"generation_batch_size": 512, **settings}
+    problems = list(check_batches(make_components(settings, processes=processes, train=rows(64))))
+    assert [problem.kind for problem in problems] == [kind] * bool(kind), why
+    if kind:
+        assert f"Set {key}: {value}" in problems[0].message, why
+        fixed = make_components({**settings, key: value}, processes=processes, train=rows(64))
+        assert not list(check_batches(fixed))
+
+
 def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
     def check(processes: int, **settings: Any) -> list[Any]:
         known = {"ddp_timeout": 600, "reward_batch_timeout_s": 500, **settings}

@@ -192,6 +192,29 @@ def test_completions_end_at_a_stop_string_and_are_not_counted_as_cut_off(tmp_pat
     assert lines[0]["completions/clipped_ratio"] < 1, "TRL would count every completion here"
 
 
+@pytest.mark.parametrize(
+    ("rows", "stop_strings", "sizes"),
+    [(None, (), [8]), (3, (), [3, 3, 2]), (3, ("\n",), [3, 3, 2]), (99, (), [8])],
+    ids=str,
+)
+def test_a_generation_is_made_in_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | None, stop_strings: tuple[str, ...], sizes: list[int]
+) -> None:
+    settings = {"max_steps": 1, "max_completion_length": 8, "per_device_generation_batch_size": rows}
+    trainer, recipe, _ = build(tmp_path, by_chance, settings=settings, text=True, stop_strings=stop_strings)
+    generated: list[int] = []
+    model_type = type(trainer.accelerator.unwrap_model(trainer.model))
+    generate = model_type.generate
+
+    def counted(model: Any, **options: Any) -> Any:
+        generated.append(len(options["input_ids"]))
+        return generate(model, **options)
+
+    monkeypatch.setattr(model_type, "generate", counted)
+    train(trainer, recipe)
+    assert generated == sizes and len(trainer._logs["completion"]) == 8
+
+
 def changed_elements(trainer: training.RecipeTrainer) -> float:
     """Fraction of the elements of lora_A (whose values are not zero at the start) that training changed."""
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if "lora_A" in name}
