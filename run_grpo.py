@@ -173,6 +173,7 @@ class Run:
     """A prepared run: measure the base model, train, measure the trained model, report."""
 
     def __init__(self, recipe: Recipe, prepared: PreparedRun, stop: StopRequest) -> None:
+        from rlvr.artifacts.origin import find_origin
         from rlvr.artifacts.resumption import RunStatus
         from rlvr.environments.loading import load_environments
         from rlvr.scoring.call import digest_of_file
@@ -193,7 +194,8 @@ class Run:
             files[f"environment {environment.label}"] = sys.modules[environment.cls.__module__].__file__
         digests = {name: digest_of_file(file) for name, file in files.items()}
         imported = imported_digests(filter(None, files.values()))
-        self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported)
+        origin = find_origin(recipe) if self.is_main else None
+        self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported, origin)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
 

@@ -2,7 +2,7 @@
 
     python scripts/results.py runs/*                              # in the terminal
     python scripts/results.py runs/* --markdown --out table.md    # or --csv, --json
-    python scripts/results.py --readme                            # renew the README's table from results/
+    python scripts/results.py --readme    # write the tables in README.md and recipes/README.md from results/
 
 Give run directories or files of records. A run without a record, or with one that was changed, is left out with the
 reason. A run whose files differ from its record is marked with "!". Runs that answered other held-out rows, or were
@@ -29,13 +29,13 @@ def main(words: Sequence[str] | None = None) -> int:
     form = parser.add_mutually_exclusive_group()
     for name in ("csv", "markdown", "json"):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"print {name}")
-    form.add_argument("--readme", action="store_true", help="write the records in results/ into README.md")
+    form.add_argument("--readme", action="store_true", help="write README.md's table and recipes/README.md")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: standard output")
     options = parser.parse_args(words)
-    if bool(options.runs) == options.readme:
+    if bool(options.runs or options.out) == options.readme:
         parser.error("give runs, or --readme alone")
 
-    from rlvr.report import result_table
+    from rlvr.report import recipe_tables, result_table
 
     root = project.ROOT
     results, problems = result_table.read_results(options.runs or sorted((root / "results").glob("*.json")))
@@ -45,9 +45,11 @@ def main(words: Sequence[str] | None = None) -> int:
         console.error(f"{count(len(problems), 'path')} given, and none has a record.")
         return 2
     if options.readme:
-        file = options.out or root / "README.md"
-        text = result_table.renew_readme((root / "README.md").read_text(encoding="utf-8"), results).rstrip("\n")
-    elif options.form in ("csv", "json"):
+        for name, page in recipe_tables.pages(root, results).items():
+            (root / name).write_text(page, encoding="utf-8")
+            console.info(name)
+        return 1 if problems else 0
+    if options.form in ("csv", "json"):
         file, text = options.out, {"csv": result_table.as_csv, "json": result_table.as_json}[options.form](results)
     else:
         file, text = options.out, result_table.as_text(results, markdown=options.form == "markdown")

@@ -1,7 +1,7 @@
 """result.json: what a run trained on what and what it gained, in one small file that outlives the run directory.
 
 It rests on the files that it lists with their digests, and has a digest of itself. It names no path, host or user. Two
-equal runs have equal records except for `times`.
+equal runs have equal records except for `times`, `command` and `commit`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rlvr.artifacts import directory
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config import schema
+from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import RESOLVED, Recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.config.yaml_reader import read_yaml
@@ -30,7 +31,7 @@ FILE = "result.json"
 FORMAT = 1  # increase it if an older version would misread a record
 SEEDS = ("seed", "data_seed")
 # No number of a result depends on these keys. The seeds are a field of their own.
-_NOT_IN_DIGEST = (RESUME_MAY_CHANGE - {"evaluation"}) | {*SEEDS, RESOLVED}
+_NOT_IN_DIGEST = (RESUME_MAY_CHANGE - {"evaluation"}) | {*SEEDS, RESOLVED, "sagemaker"}
 _MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt")
 _OF_A_CHECKPOINT = ("training_args.bin", "trainer_state.json", "complete.json")
 
@@ -62,6 +63,12 @@ class ResultRecord:
         hardware: `cpu` and `gpu`.
         files: sha256 of evaluation.json, and of the model's files in `trained`.
         times: `finished` (UTC), and `training_hours` without interruptions.
+        command: as it was typed, without secrets, hosts and folders; of a run that was continued, its last start.
+        commit: of the project's checkout at that start, "-dirty" behind it if files differed; None outside of one.
+        recipe_file_digest: of the keys in the recipe's file at that start, without overrides, seeds, paths and logging.
+        completions_per_update: of each optimizer step, over all processes.
+
+    The last four are None in records of earlier versions.
     """
 
     recipe: str
@@ -85,15 +92,33 @@ class ResultRecord:
     hardware: Mapping[str, str]
     files: Mapping[str, str]
     times: Mapping[str, Any]
+    command: str | None = None
+    commit: str | None = None
+    recipe_file_digest: str | None = None
+    completions_per_update: int | None = None
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical content."""
-        return content_digest({"format": FORMAT, **asdict(self)})
+        return content_digest(self._content())
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of completions per second of training, updates and rewards included; None without a time."""
+        seconds = 3600 * self.times["training_hours"]
+        return self.tokens["generated"] / seconds if seconds else None
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        directory.write_json(path, {"format": FORMAT, **asdict(self), "sha256": self.digest})
+        directory.write_json(path, {**self._content(), "sha256": self.digest})
+
+    def _content(self) -> dict[str, Any]:
+        # Without those of the later fields that are None, an earlier record keeps its digest.
+        content = {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
+        return {"format": FORMAT, **content}
+
+
+_LATER = {field.name for field in fields(ResultRecord) if field.default is None}
 
 
 def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> ResultRecord:
@@ -133,6 +158,8 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "training_hours": round(training_seconds(metrics) / 3600, 4),
         },
+        **mapping(status.get("origin")),
+        completions_per_update=_completions_per_update(recipe, int(identity.get("processes", 1))),
     )
     record.write(folder / FILE)
     return record
@@ -194,7 +221,7 @@ def read_record(path: Path) -> ResultRecord:
             kind="hash-mismatch",
             path=path,
         )
-    if content.keys() != {field.name for field in fields(ResultRecord)}:
+    if content.keys() | _LATER != {field.name for field in fields(ResultRecord)}:
         raise _damaged(path)
     return ResultRecord(**content)
 
@@ -221,7 +248,12 @@ def find_faults(folder: Path, record: ResultRecord) -> list[str]:
 def recipe_digest(folder: Path) -> str:
     """The digest of a run directory's recipe.yaml, equal for runs that differ only in seeds, paths and logging."""
     content, _ = read_yaml(folder / "recipe.yaml")
-    return content_digest({key: value for key, value in content.items() if key not in _NOT_IN_DIGEST})
+    return content_digest(digested_keys(content))
+
+
+def digested_keys(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a recipe that its digests cover: no seeds, paths and logging, and not where it runs."""
+    return {key: value for key, value in content.items() if key not in _NOT_IN_DIGEST}
 
 
 def training_seconds(metrics: list[dict[str, Any]]) -> float:
@@ -237,6 +269,11 @@ def _steps(metrics: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]
         if is_number(line.get("step_time")):
             yield line, line["step"] - before
             before = line["step"]
+
+
+def _completions_per_update(recipe: Recipe, processes: int) -> int:
+    sizes = batch_sizes(recipe, processes)
+    return sizes.completions // sizes.steps * sizes.accumulation
 
 
 def _tokens(metrics: list[dict[str, Any]]) -> dict[str, int]:

@@ -27,6 +27,7 @@ class RunStatus:
         writes: whether this process writes the file.
         reward_files: hash of the file of each reward and environment.
         imported_files: hash of each module that these import.
+        origin: how the run was started (`rlvr.artifacts.origin`).
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class RunStatus:
         writes: bool,
         reward_files: Mapping[str, str] | None = None,
         imported_files: Mapping[str, str] | None = None,
+        origin: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder
         self.identity = identity
         self.writes = writes
         self.files: dict[str, Any] = {"reward_files": reward_files or {}, "imported_files": imported_files or {}}
         self.machine = directory.machine(gpus=not identity.recipe.get("use_cpu")) if writes else {}
+        self.origin = origin or {}
         self.facts: dict[str, Any] = {}
 
     def update(self, status: str, **facts: Any) -> None:
@@ -49,7 +52,8 @@ class RunStatus:
         self.facts = {"status": status, **facts}
         if self.writes:
             identity = asdict(self.identity)
-            directory.write_status(self.folder, **self.facts, machine=self.machine, **self.files, identity=identity)
+            origins = {"machine": self.machine, "origin": self.origin, **self.files}
+            directory.write_status(self.folder, **self.facts, **origins, identity=identity)
 
     def changed_files(self) -> list[str]:
         """The rewards, environments and modules whose files differ from those that run.json names."""

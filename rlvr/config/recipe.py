@@ -77,6 +77,7 @@ class Recipe:
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
         warnings: deprecated keys of its text.
         lines: where its keys were written, for messages.
+        overrides: the words of the command line that changed it.
     """
 
     path: Path
@@ -88,6 +89,7 @@ class Recipe:
     environments: tuple[EnvironmentSpec, ...] = ()
     warnings: tuple[Problem, ...] = ()
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
+    overrides: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def output_dir(self) -> Path:
@@ -220,6 +222,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         environments,
         tuple(text.warnings),
         text.lines,
+        tuple(overrides),
     )
     if problems:
         # Each reward once, without a gate, local, and with one task for all its rows: so far, they can be checked.
@@ -269,14 +272,18 @@ def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> 
     title, content = f"# {recipe.path.name} as it ran: overrides and defaults included.\n", recipe.as_dict()
     if resolved is None:
         return title + _yaml(content)
-    refused = {*schema.RENAMED, *schema.REMOVED} - {*schema.FIXED}
-    defaults = {key: value for key, value in schema.defaults().items() if key not in refused}
-    unchanged = {key: value for key, value in defaults.items() if content.get(key, value) == value}
+    unchanged = {key: value for key, value in with_defaults({}).items() if content.get(key, value) == value}
     changed = {key: value for key, value in content.items() if key not in unchanged}
     return (
         f"{title}{_yaml(changed)}\n# As TRL and transformers have them by default.\n{_yaml(unchanged)}\n"
         f"# Derived by TRL, transformers, PEFT and bitsandbytes. Ignored in a recipe.\n{_yaml({RESOLVED: resolved})}"
     )
+
+
+def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a recipe with TRL's defaults for all other keys."""
+    refused = {*schema.RENAMED, *schema.REMOVED} - {*schema.FIXED}
+    return {key: value for key, value in schema.defaults().items() if key not in refused} | dict(content)
 
 
 def _yaml(content: Mapping[str, Any]) -> str:

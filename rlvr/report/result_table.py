@@ -1,11 +1,10 @@
-"""Tables of many runs from their records (result.json), and the results in the README's table of recipes."""
+"""Tables of many runs from their records (result.json)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,6 @@ from rlvr.rescoring.completions import visible
 ABSENT = "–"
 KEPT = ("run", "accuracy", "gain (95 % interval)", "not judged")  # columns that stay, even if all runs agree
 LEADING = ("model", "recipe", "task", "rows")  # of the line above a table
-_README_ROW = re.compile(r"(?m)^(\| \[(?P<recipe>[^\]]+)\]\(recipes/[^)]+\) \|.*\| )(?P<result>[^|\n]+)( \|)$")
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,13 @@ def _table(results: Sequence[Result], markdown: bool) -> list[str]:
     above = " · ".join(f"{name} {shared[name]}" for name in order if shared.get(name, ABSENT) != ABSENT)
     if not markdown:
         return [above, console.table(columns, body)]
+    return [above, markdown_table(columns, body)]
+
+
+def markdown_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; a vertical bar in a cell is escaped."""
     lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in line] for line in body)]
-    return [above, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cells(result: Result) -> dict[str, str]:
@@ -127,8 +130,12 @@ def _cells(result: Result) -> dict[str, str]:
         "metric options": _metric_options(evaluation) or ABSENT,
         "decoding": _decoding(evaluation),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
+        "completions per step": str(record.completions_per_update or ABSENT),
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
         "hours": f"{record.times['training_hours']:.2g}",
+        "tokens/s": f"{speed:,.0f}" if (speed := record.tokens_per_second) is not None else ABSENT,
+        "finished": str(record.times["finished"])[:10],
+        "commit": short_commit(record.commit) or ABSENT,
         **{name: str(seed) for name, seed in record.seeds.items() if seed is not None},
         "processes": str(record.processes),
         "launcher": record.launcher,
@@ -148,6 +155,11 @@ def _cells(result: Result) -> dict[str, str]:
     digests = [str(mapping(each).get("digest"))[:8] for each in mapping(evaluation.get("verifier")).values()]
     cells["metric-file digest"] = " ".join(digests) or ABSENT
     return {name: visible(cell) for name, cell in cells.items()}  # a record may come from anywhere
+
+
+def short_commit(commit: str | None) -> str | None:
+    """The first characters of a commit, and whether tracked files differed from it."""
+    return commit and f"{commit[:8]}{'-dirty' if commit.endswith('-dirty') else ''}"
 
 
 def _metric_options(evaluation: Mapping[str, Any]) -> str:
@@ -192,32 +204,3 @@ def as_json(results: Sequence[Result]) -> str:
     """A list of the records, each with its `run` and its `faults`."""
     content = [{"run": result.run, "faults": list(result.faults), **asdict(result.record)} for result in results]
     return json.dumps(content, indent=2, ensure_ascii=False)
-
-
-def renew_readme(text: str, results: Sequence[Result]) -> str:
-    """Replace the last cell of each recipe's row in the README by what the records measured.
-
-    The cell of a recipe without a record says "not measured", and keeps what stands behind these words.
-    """
-    by_recipe: dict[str, list[ResultRecord]] = defaultdict(list)
-    for result in results:
-        if {"base", "trained"} <= mapping(result.record.evaluation).keys():
-            by_recipe[result.record.recipe].append(result.record)
-
-    def row(match: re.Match[str]) -> str:
-        records, before = by_recipe.get(match["recipe"]), match["result"]
-        unmeasured = before if before.startswith("not measured") else "not measured"
-        return f"{match[1]}{_before_and_after(records) if records else unmeasured}{match[4]}"
-
-    return _README_ROW.sub(row, text)
-
-
-def _before_and_after(records: Sequence[ResultRecord]) -> str:
-    """Accuracies as "24.4 → 99.6, 100.0 % (2 seeds)"."""
-    ends = []
-    for name in ("base", "trained"):
-        shares = [
-            percent(overall(mapping(record.evaluation))[name]["accuracy"]).removesuffix(" %") for record in records
-        ]
-        ends.append(", ".join(shares if len(set(shares)) > 1 or name == "trained" else shares[:1]))
-    return f"{' → '.join(ends)} %{f' ({len(records)} seeds)' if len(records) > 1 else ''}"

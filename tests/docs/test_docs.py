@@ -18,7 +18,11 @@ from rlvr.scoring.registry import load_task
 from rlvr.training.callbacks import read_metrics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "recipes/README.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "results").glob("*/README.md")),
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FOLDERS = re.compile(
     r"(?<![\w/-])(?:recipes|rewards|tasks|scripts|accelerate_configs|docs|rlvr|tests|models)/[\w./-]+\.\w+"

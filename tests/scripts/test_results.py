@@ -1,16 +1,20 @@
-"""scripts/results.py: tables of runs, runs that can't be compared, and the README's table."""
+"""scripts/results.py: tables of runs, runs that can't be compared, and the generated pages."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rlvr.report.result_table import as_text, read_results, renew_readme
+from rlvr.artifacts.origin import recipe_file_digest
+from rlvr.report import recipe_tables
+from rlvr.report.result_table import Result, as_text, read_results
 from rlvr.tracking.results import metrics_of_results
 from scripts import results
 from tests.conftest import REPOSITORY
@@ -105,22 +109,87 @@ def test_accuracies_of_different_rows_are_not_compared(tmp_path: Path) -> None:
     assert "not comparable" in printed and "5 → 0" in printed and "rows 45" in printed
 
 
-def test_the_readme_says_what_the_records_say() -> None:
-    """If this fails after a new measurement: `python scripts/results.py --readme`."""
+def test_a_table_shows_the_speed_and_the_commit_of_a_run(tmp_path: Path) -> None:
+    write_recorded_run(tmp_path / "one")
+    [one], _ = read_results([tmp_path / "one"])
+    record = replace(one.record, tokens={"trained": 9000, "generated": 7200}, commit="0123456789abcdef-dirty")
+    record = replace(record, times={**record.times, "training_hours": 0.001})
+    printed = as_text([replace(one, record=record)])
+    assert "tokens/s 2,000" in printed and "commit 01234567-dirty" in printed
+
+
+def test_the_generated_pages_say_what_the_records_and_the_recipes_say() -> None:
+    """If this fails after a measurement or a change of a recipe: `python scripts/results.py --readme`."""
     records, problems = read_results(sorted((REPOSITORY / "results").glob("*.json")))
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert problems == [] and renew_readme(readme, records) == readme
+    assert problems == []
+    pages = recipe_tables.pages(REPOSITORY, records)
+    for name, page in pages.items():
+        assert (REPOSITORY / name).read_text(encoding="utf-8") == page, name
+        generated = page.partition(recipe_tables.BEGIN)[2].partition(recipe_tables.END)[0] or page
+        for row in re.findall(r"(?m)^\| (.+) \|$", generated):
+            assert all(len(cell.split()) <= 12 for cell in row.split(" | ")), row
+    assert "not measured" not in pages["README.md"]
     for result in records:
-        recipe = f"recipes/{result.record.recipe}.yaml"
-        assert (REPOSITORY / recipe).is_file() and f"]({recipe}) |" in readme
+        assert f"](recipes/{result.record.recipe}.yaml) |" in pages["README.md"]
+    for recipe in (REPOSITORY / "recipes").glob("*.yaml"):
+        assert f"]({recipe.name}) |" in pages["recipes/README.md"]
 
 
-def test_a_recipe_without_a_record_is_not_measured(runs: Path) -> None:
-    rows = [
-        f"| [{name}](recipes/{name}.yaml) | a model | a task | 0.0 → 99.9 % |\n" for name in ("demo-arithmetic", "x")
-    ]
-    text = renew_readme("".join(rows), read_results([runs / "a", runs / "b"])[0])
-    assert [line.split(" | ")[-1] for line in text.splitlines()] == [
-        "50.0 → 100.0, 75.0 % (2 seeds) |",
-        "not measured |",
-    ]
+@pytest.fixture
+def project(runs: Path, tmp_path: Path) -> Path:
+    """A recipe that two seeds measured, one that nobody measured, an earlier run, and a published figure."""
+    for folder in ("recipes", "results/earlier"):
+        (tmp_path / folder).mkdir(parents=True)
+    text = (REPOSITORY / "recipes" / "demo-arithmetic.yaml").read_text()
+    (tmp_path / "recipes" / "demo-arithmetic.yaml").write_text(text)
+    (tmp_path / "recipes" / "other.yaml").write_text(text.replace("to carry and to borrow", f"{'very ' * 20} well"))
+    (tmp_path / "README.md").write_text(f"before\n{recipe_tables.BEGIN}\nold\n{recipe_tables.END}\nbehind\n")
+    figure = {"recipe": "other", "accuracy": "1.0 %", "what": "of another program", "source": "its page"}
+    (tmp_path / "results" / "published.jsonl").write_text(json.dumps(figure) + "\n")
+    (tmp_path / "results" / "earlier" / "README.md").write_text("# An old run\n\n5 % of\n9 rows.\n\nMore.\n")
+    return tmp_path
+
+
+def seeds_of(project: Path, runs: Path) -> list[Result]:
+    """Two seeds of the project's recipe as it is."""
+    digest = recipe_file_digest(project / "recipes" / "demo-arithmetic.yaml")
+    found, _ = read_results([runs / "a", runs / "b"])
+    return [replace(each, record=replace(each.record, recipe_file_digest=digest)) for each in found]
+
+
+def test_measured_published_and_earlier_figures_are_apart(project: Path, runs: Path) -> None:
+    pages = recipe_tables.pages(project, seeds_of(project, runs))
+    before, table, behind = re.split(rf"{recipe_tables.BEGIN}\n|{recipe_tables.END}\n", pages["README.md"])
+    assert (before, behind) == ("before\n", "behind\n")
+    [row] = table.splitlines()[2:]
+    assert "| 50.0 → 100.0, 75.0 % |" in row and "| 8 s |" in row
+
+    everything, measured, earlier, published = pages["recipes/README.md"].split("\n## ")
+    [demo, other] = [line.split(" | ") for line in everything.splitlines() if ".yaml)" in line]
+    assert demo[-1] == "50.0 → 100.0, 75.0 % |" and other[-1] == "– |"
+    assert demo[3].endswith("to carry and to borrow") and other[3].endswith(" …")
+    assert "+50.0, +25.0 (" in measured and "seeds 0, 1" in measured and "other" not in measured
+    assert "[An old run](../results/earlier/README.md): 5 % of 9 rows." in earlier
+    assert "| [other](other.yaml) | 1.0 % | of another program | its page |" in published
+
+
+def test_a_recipe_that_changed_after_its_measurement_is_marked(project: Path, runs: Path) -> None:
+    measured = seeds_of(project, runs)
+    mark = "(measured with an earlier recipe)"
+    assert not any(mark in page for page in recipe_tables.pages(project, measured).values())
+    recipe = project / "recipes" / "demo-arithmetic.yaml"
+    recipe.write_text(recipe.read_text() + "\nepsilon: 0.1\n")
+    assert all(page.count(mark) >= 1 for page in recipe_tables.pages(project, measured).values())
+
+
+def test_the_pages_are_written_from_the_records_in_results(
+    project: Path, runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("rlvr.config.project.ROOT", project)
+    shutil.copy(runs / "a" / "result.json", project / "results" / "demo-arithmetic-seed0.json")
+    assert results.main(["--readme"]) == 0
+    for page in ("README.md", "recipes/README.md"):
+        assert "50.0 → 100.0 %" in (project / page).read_text()
+    for words in ([], ["--readme", "--out", str(tmp_path / "x")], ["--readme", str(tmp_path)]):
+        with pytest.raises(SystemExit):
+            results.main(words)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.artifacts.result_record import FORMAT, find_faults, read_record, record_evaluation
+from rlvr.artifacts.origin import find_origin, recipe_file_digest
+from rlvr.artifacts.result_record import FORMAT, find_faults, read_record, record_evaluation, record_run
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from tests.conftest import REPOSITORY
@@ -59,6 +60,31 @@ def test_the_digest_of_a_recipe_covers_what_numbers_depend_on(
 ) -> None:
     one, other = read_record(recorded), read_record(write_recorded_run(tmp_path / "other", *words))
     assert (one.recipe_digest == other.recipe_digest) == equal, why
+
+
+def test_a_record_of_an_earlier_version_is_read_and_keeps_its_digest(recorded: Path) -> None:
+    path = REPOSITORY / "results" / "demo-arithmetic-seed0.json"
+    earlier, later = read_record(path), read_record(recorded)
+    assert (earlier.command, earlier.completions_per_update) == (None, None)
+    assert later.completions_per_update == 128, "64 for each of two processes"
+    assert earlier.digest == json.loads(path.read_text())["sha256"]
+
+
+def test_a_record_has_the_start_of_its_run(recorded: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(recorded, tmp_path / "run")
+    recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--seed", "3", "--output_dir", str(run)])
+    status = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**status, "origin": find_origin(recipe)}))
+    record = record_run(run, recipe)
+    assert record.command is not None and record.command.endswith("demo-arithmetic.yaml --seed 3 --output_dir run")
+    assert record.recipe_file_digest == recipe_file_digest(recipe.path) and read_record(run) == record
+
+
+def test_files_whose_paths_were_replaced_are_no_record() -> None:
+    for run in (REPOSITORY / "results").glob("*/result.json"):
+        with pytest.raises(InputError) as error:
+            read_record(run)
+        assert error.value.kind == "hash-mismatch", run
 
 
 def append(path: Path) -> None:
