@@ -146,13 +146,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,
-        reads=(
-            "loss_type",
-            "use_vllm",
-            "rollouts",
-            "vllm_importance_sampling_correction",
-            "vllm_importance_sampling_mode",
-        ),
+        reads=("loss_type", "use_vllm", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
     ),
     Check(
         compatibility.check_best_checkpoint,
