@@ -1,4 +1,8 @@
-"""Reward completions that end in the line `#### The final answer is N`: 1 or 0."""
+"""Reward completions that end in an answer, in one of the two forms that the prompts of tasks/ ask for: 1 or 0.
+
+#### The final answer is 42              a line of its own
+So she has $\\boxed{42}$ apples left.    a box in the last line
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,26 @@ from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
 
-# N: a sign, a currency sign, digits with or without commas, decimals, perhaps a full stop; no words.
-PATTERN = r"#### The final answer is [-−]?\$?[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?\.?"
+# A sign, a currency sign, digits with or without commas, decimals, perhaps a full stop; no words.
+_LINE = r"#### The final answer is [-−]?\$?[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?\.?"
+# One box in the line, with a digit in it: neither an empty box, as in the prompt, nor a letter.
+_BOX = r"(?!.*\\boxed.*\\boxed).*\\boxed\{(?=[^}]*[0-9]).*\}.*"
+PATTERN = f"{_LINE}|{_BOX}"
 MAX_LINE_CHARACTERS = 1000
+_ENDS_OF_FORMULAS = ("\\]", "$$")
 
 
 def answer_format(
     prompts: list[Any], completions: list[Any], *, pattern: str = PATTERN, **kwargs: Any
 ) -> list[float | None]:
-    """Check whether the last line of the model's own turn is an answer line, right or wrong.
+    """Check whether the last line of the model's own turn states an answer, right or wrong.
+
+    A line that only ends a formula (`\\]` or `$$`) belongs to the line before it.
 
     Args:
         completions: strings, or lists of chat messages.
-        pattern: a regular expression (Python's `re`) for the whole last line without surrounding spaces. It runs on
-            text of a model, so do not nest repetitions.
+        pattern: a regular expression (Python's `re`) for the whole last line without surrounding spaces, in place of
+            both forms. It runs on text of a model, so do not nest repetitions.
 
     Returns:
         1.0 or 0.0 for each completion.
@@ -44,16 +54,20 @@ def explain(completion: Any, *, pattern: str = PATTERN, **kwargs: Any) -> list[s
 
 def _score(completion: Any, pattern: re.Pattern[str]) -> tuple[float, list[str]]:
     """Return the reward and the sentences that explain it."""
-    last_line = own_turn(completion_text(completion)).rstrip().rpartition("\n")[2].strip()
+    before, _, last_line = own_turn(completion_text(completion)).rstrip().rpartition("\n")
+    if last_line.strip(" \t.") in _ENDS_OF_FORMULAS:
+        last_line = before.rstrip().rpartition("\n")[2]
+    last_line = last_line.strip()
     if not last_line:
         return 0.0, ["The own turn is empty."]
     quoted = repr(last_line if len(last_line) <= 100 else f"{last_line[:97]}...")
     steps = [f"The own turn ends in the line {quoted}."]
     if len(last_line) > MAX_LINE_CHARACTERS:
-        return 0.0, [*steps, f"It is longer than {MAX_LINE_CHARACTERS:,} characters, so it is no answer line."]
+        return 0.0, [*steps, f"It is longer than {MAX_LINE_CHARACTERS:,} characters, so it states no answer."]
     if not pattern.fullmatch(last_line):
-        return 0.0, [*steps, f"It does not match {pattern.pattern}"]
-    return 1.0, [*steps, "It is an answer line."]
+        forms = "either form of answer" if pattern.pattern == PATTERN else pattern.pattern
+        return 0.0, [*steps, f"It does not match {forms}."]
+    return 1.0, [*steps, "It states an answer."]
 
 
 @lru_cache(maxsize=32)

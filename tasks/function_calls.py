@@ -28,9 +28,9 @@ INSTRUCTION = """You may call one or more functions to answer the user. These ar
 {tools}
 </tools>
 
-For each call, write a JSON object with the name and the arguments of the function within tags:
+For each call, write a JSON object with the name and the arguments of the function within tags, for example:
 <tool_call>
-{{"name": …, "arguments": {{…}}}}
+{{"name": "multiply", "arguments": {{"left": 3, "right": 4}}}}
 </tool_call>"""
 # Python's names, as far as the data uses them; other types stay open.
 _TYPES = {

@@ -6,8 +6,8 @@ Plain-text prompts, for base models, have the form of the original experiment:
     Solution: Let's think step by step. {reasoning}
     #### The final answer is {N}
 
-once for each shot, then the row's question up to "step by step.". Chat prompts, for instruction-tuned models, have an
-instruction with the answer format, a user and an assistant turn for each shot, and the question.
+once for each shot, then the row's question up to "step by step.". Chat prompts, for instruction-tuned models, ask for
+the answer in a box. They have the instruction, a user and an assistant turn for each shot, and the question.
 
 Shots are worked solutions of training rows that are in no split. The same rows are set aside for any number of shots,
 so recipes with 0 and with 8 shots have the same splits.
@@ -38,11 +38,8 @@ from rlvr.verifiers.math import normalise_gold
 HUB_DATASET, HUB_SUBSET = "openai/gsm8k", "main"
 MAX_SHOTS = 8
 ANSWER_LINE = "#### The final answer is {answer}"
-INSTRUCTION = (
-    "Solve the problem step by step. Then end with a line of its own that reads\n"
-    "#### The final answer is N\n"
-    "where N is the answer as a number in digits, without a unit."
-)
+INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."  # as Qwen and DeepSeek ask
+BOXED_ANSWER = "The final answer is \\boxed{{{answer}}}."
 OPENING = "Let's think step by step."
 
 
@@ -75,7 +72,7 @@ def gsm8k(
             and answer). None downloads the dataset or uses the cached copy.
         shots: worked examples before each question, 0 to 8.
         style: "text" for base models, "chat" for models with a chat template.
-        instruction_role: role of the message with the answer format. "user" is for chat templates without a system
+        instruction_role: role of the message that asks for a box. "user" is for chat templates without a system
             turn; the instruction then opens the first user turn.
         shots_per_row: draw new shots for each row; by default all rows have the same shots.
         shot_pool: number of training rows set aside for shots.
@@ -136,11 +133,12 @@ def gsm8k(
             kind="empty-data",
             key="path",
         )
+    closing = BOXED_ANSWER if style == "chat" else ANSWER_LINE
     limit_notes = apply_limits(splits, seed, train=limit_train, validation=limit_validation, test=limit_test)
     return Task(
         **to_datasets(train=splits["train"], validation=splits["validation"], test=splits["test"]),
         stop_strings=("\nQuestion:",) if style == "text" else (),
-        gold=lambda row: f"Here is how.\n{ANSWER_LINE.format(answer=row['final_answer'])}",
+        gold=lambda row: f"Here is how.\n{closing.format(answer=row['final_answer'])}",
         notes=(
             f"Read {len(all_train):,} training and {len(test):,} test rows from {path or HUB_DATASET}.",
             f"Dropped {duplicates} training rows whose question is also a test question.",
@@ -244,7 +242,7 @@ def _text(problem: _SolvedProblem, shots: list[_SolvedProblem]) -> str:
 def _chat(problem: _SolvedProblem, shots: list[_SolvedProblem], instruction_role: str) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for shot in shots:
-        worked = f"{OPENING} {shot.reasoning}\n{ANSWER_LINE.format(answer=shot.answer)}"
+        worked = f"{OPENING} {shot.reasoning}\n{BOXED_ANSWER.format(answer=shot.answer)}"
         messages.append({"role": "user", "content": shot.question})
         messages.append({"role": "assistant", "content": worked})
     messages.append({"role": "user", "content": problem.question})

@@ -23,7 +23,7 @@ from rlvr.errors import InputError
 from rlvr.verifiers.choices import LETTERS, reference_fault, reference_letter
 
 HUB_DATASET, HUB_SUBSET = "allenai/ai2_arc", "ARC-Challenge"
-INSTRUCTION = "Think step by step. Then end with a line of its own that reads\nAnswer: (letter)"
+INSTRUCTION = 'Think step by step. Then write "Answer:" and the letter of the right choice, on a line of its own.'
 # A choice that names others would be wrong in another order.
 _NAMES_OTHERS = re.compile(
     r"\b(?:above|below|all of|none of|both|neither|either|[A-E] (?:and|or) [A-E]|I+ (?:and|only))\b", re.IGNORECASE

@@ -17,10 +17,7 @@ from rlvr.data.io import Row, pack
 from rlvr.data.reasoning_gym import make_dataset
 from rlvr.data.splits import question_key, to_datasets
 
-INSTRUCTION = (
-    "Solve the problem step by step. Then give the answer, and nothing but the answer, between tags like this: "
-    "<answer>your answer</answer>"
-)
+INSTRUCTION = "Solve the problem step by step. Then give the answer, and nothing else, in <answer> </answer> tags."
 # Seeds of test items start here, seeds of training items at 0, so no seed is used for both.
 TEST_SEEDS = 1_000_000_000
 # Maximal items generated for each row: small datasets repeat themselves.

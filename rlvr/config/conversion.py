@@ -168,6 +168,9 @@ class _Converter:
         for key, value in _TRL_0_18.items():
             if key not in self.flat:
                 self.flat[key], self.comments[key] = value, "the default of TRL 0.18, which the original uses"
+        if self.flat["beta"]:
+            self.flat["use_bias_correction_kl"] = False
+            self.comments["use_bias_correction_kl"] = "TRL 0.18 does not weigh the KL term by the ratio"
         if self.flat.get("use_vllm") and "vllm_mode" not in self.flat:
             self.flat["vllm_mode"] = "colocate"
             self._ask(

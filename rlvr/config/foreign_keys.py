@@ -124,7 +124,7 @@ _VERL_KEYS: dict[str, str] = {
     f"{_ACTOR}ppo_epochs": "num_iterations",
     f"{_ACTOR}use_kl_loss": "Use beta: 0 for false",
     f"{_ACTOR}kl_loss_coef": "beta",
-    f"{_ACTOR}kl_loss_type": "Remove it: TRL's estimator is veRL's low_var_kl",
+    f"{_ACTOR}kl_loss_type": "Set use_bias_correction_kl: false, for veRL's low_var_kl",
     **dict.fromkeys((f"{_ACTOR}clip_ratio", f"{_ACTOR}clip_ratio_low"), "epsilon"),
     f"{_ACTOR}clip_ratio_high": "epsilon_high",
     f"{_ACTOR}clip_ratio_c": "Use delta, the upper bound of the ratio where the advantage is negative",

@@ -142,6 +142,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "importance_sampling_level": ("token", "sequence"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_mode": ("colocate", "server"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
     "dtype": ("auto", "bfloat16", "float16", "float32"),
     "bnb_4bit_quant_type": ("nf4", "fp4"),
     "lora_task_type": ("CAUSAL_LM",),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from rlvr.formatting import number
-from rlvr.health.run_metrics import EDGE, Finding, RunMetrics, percent
+from rlvr.health.run_metrics import EDGE, Finding, RunMetrics, percent, reward_weights
 from rlvr.health.trends import MIN_LINES, SHORT_WINDOW, WINDOW, compare_means, drop_from_best, noise
 
 FLAT_WINDOWS = 5  # a reward that does not move for so many windows is flat
@@ -24,7 +24,8 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
     reward = number(run.recent("reward")) if run["reward"] else "unknown"
     # A reward that no completion ever earned has a range of 0: the total would seem to be at its maximum.
     main = run.main_rewards() or set(run.reward_names())
-    position = 0.0 if main & set(run.never_earned()) else run.position()
+    unearned = any(value <= 0 for name, value in run.constant_rewards().items() if name in main)
+    position = 0.0 if unearned else run.position()
     if position is not None and position > 0.8:
         if run.has_risen():
             level, kind, cause = "note", "mostly-solved", "most are solved"
@@ -34,7 +35,7 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
     elif position is not None and position < 0.2:
         kind, cause = "too-hard", "the task is too hard"
         fix = "Take easier rows (scripts/filter_by_pass_rate.py), or reward partial solutions."
-        if main & set(run.never_earned()) or run.recent("reward") == 0:
+        if unearned or run.recent("reward") == 0:
             cause = "the task is too hard, or the reward does not find the answers"
             fix = f"Read some completions and their scores (scripts/score.py --config RECIPE RUN --why 0). {fix}"
         if run.relative_rise() < -EDGE or run.reward_drop():
@@ -81,15 +82,23 @@ def reward_flat(run: RunMetrics) -> Iterator[Finding]:
     yield Finding(level, "reward-flat", "reward", problem, fix, reward.steps[-lines])
 
 
-def never_earned(run: RunMetrics) -> Iterator[Finding]:
-    fix = (
-        "That is fine for a penalty. Else the task is too hard or the reward does not find the answers: read some "
-        "completions (scripts/score.py --config RECIPE RUN --why 0)."
-    )
-    for name in run.never_earned() if len(run.reward_names()) > 1 else []:
-        level, metric = "warning" if name in run.main_rewards() else "note", f"rewards/{name}/mean"
-        problem = f"the reward {name} has been 0 for every completion"
-        yield Finding(level, "never-earned", metric, problem, fix, run[metric].steps[0])
+def constant_reward(run: RunMetrics) -> Iterator[Finding]:
+    """One of several rewards that has the same value for all completions, so that it changes no advantage."""
+    weights = reward_weights(run.settings)
+    total = sum(map(abs, weights.values()))
+    for name, value in run.constant_rewards().items() if len(run.reward_names()) > 1 else ():
+        share = f" ({percent(abs(weights[name]) / total)} of the weights)" if weights.get(name) else ""
+        every = "nearly every" if run.range_width(name) else "every"
+        level, fix = "note", "Remove it, or let it ask for more."
+        if value <= 0:
+            level = "warning"
+            fix = (
+                "The model never produces what it asks for: show an example in the prompt, change the form, or remove "
+                "it. Only a penalty may stay 0. Read some completions (scripts/score.py --config RECIPE RUN --why 0)."
+            )
+        metric = f"rewards/{name}/mean"
+        problem = f"the reward {name}{share} has been {number(value)} for {every} completion"
+        yield Finding(level, "constant-reward", metric, problem, fix, run[metric].steps[0])
 
 
 def trade_off(run: RunMetrics) -> Iterator[Finding]:

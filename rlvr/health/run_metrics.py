@@ -25,6 +25,7 @@ from rlvr.health.trends import (
 
 LEVELS = ("alarm", "warning", "note")
 EDGE = 0.05  # of a reward's range: within this distance of an end, the reward counts as being there
+FIRST_GENERATIONS = 3
 LOW_ENTROPY = 0.005  # nats a token: the model samples the same text again and again
 
 
@@ -131,14 +132,17 @@ class RunMetrics:
     def has_risen(self) -> bool:
         return self.relative_rise() > EDGE
 
-    def never_earned(self) -> list[str]:
-        """The rewards that were 0 for every completion, over at least one window."""
-        means = {name: self[f"rewards/{name}/mean"] for name in self.reward_names()}
-        return [
-            name
-            for name, mean in means.items()
-            if len(mean) >= WINDOW and not any(mean.values) and not any(self.reward_range(name))
-        ]
+    def constant_rewards(self) -> dict[str, float]:
+        """The rewards with one value for all completions of the first generations, and for 99 % of the latest."""
+        constant = {}
+        for name in self.reward_names():
+            mean, lowest, highest = (self[f"rewards/{name}/{part}"] for part in ("mean", "min", "max"))
+            if min(len(mean), len(lowest), len(highest)) < FIRST_GENERATIONS:
+                continue
+            value, *others = {*lowest.first(FIRST_GENERATIONS), *highest.first(FIRST_GENERATIONS)}
+            if not others and abs(fmean(mean.last(SHORT_WINDOW)) - value) <= 0.01 * self.range_width(name) + 1e-6:
+                constant[name] = value
+        return constant
 
     def main_rewards(self) -> set[str]:
         """The rewards with the largest weight, by their names in metrics; none without a recipe."""

@@ -145,6 +145,10 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_unused_keys),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
+        compatibility.check_vespo,
+        reads=("loss_type", "use_vllm", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
+    ),
+    Check(
         compatibility.check_best_checkpoint,
         reads=("save_strategy", "eval_strategy", "load_best_model_at_end"),
     ),

@@ -231,6 +231,19 @@ def check_cispo(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "out-of-range", "epsilon_high", level="warning")
 
 
+def check_vespo(components: RunComponents) -> Iterator[Problem]:
+    """VESPO multiplies vLLM's ratios of all tokens; a ratio of the sequence would count once for each token.
+
+    TRL checks it while it starts vLLM, which rlvr/training/train.py leaves out.
+    """
+    settings = {**schema.defaults(), **components.settings}
+    key = "vllm_importance_sampling_mode"
+    corrects = settings["use_vllm"] and settings["vllm_importance_sampling_correction"]
+    if settings["loss_type"] == "vespo" and corrects and not settings[key].startswith("token_"):
+        message = f"{key}: {settings[key]} with loss_type: vespo, whose weights need the ratio of each token."
+        yield Problem(f"{message} Set token_truncate.", "conflicting-keys", key)
+
+
 def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
     if not components.settings.get("dynamic_sampling"):

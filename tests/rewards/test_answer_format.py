@@ -1,6 +1,8 @@
-"""The reward for ending in the answer line."""
+"""The reward for ending in an answer."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
@@ -36,6 +38,19 @@ from rlvr.errors import InputError
         ("<think>\n#### The final answer is 42\n</think>", 0.0, "only in thoughts"),
         ("#### The final answer is " + "1" * 2000, 0.0, "a line without end"),
         ("", 0.0, "nothing"),
+        (r"So she has \(\boxed{42}\) apples left.", 1.0, "a box in the last line"),
+        ("Thus:\n\\[\n\\boxed{42}\n\\]", 1.0, "a formula of three lines"),
+        ("Thus:\n$$\n\\boxed{42}\n$$.\n", 1.0, "another one"),
+        (r"\boxed{\frac{5}{6}}", 1.0, "a fraction"),
+        (r"\boxed{\$1,080}", 1.0, "a currency sign and a comma"),
+        (r"\boxed{41} of \boxed{42}", 0.0, "two boxes"),
+        (r"put your final answer within \boxed{}.", 0.0, "the prompt"),
+        (r"\boxed{N}", 0.0, "a letter"),
+        (r"\boxed{42", 0.0, "an open box"),
+        ("\\boxed{42}\nI hope it helps.", 0.0, "a box before the end"),
+        ("42\n\\]", 0.0, "a formula without a box"),
+        ("\n\\]", 0.0, "only the end of a formula"),
+        ("\\boxed{" + "1" * 2000 + "}", 0.0, "a box without end"),
     ],
 )
 def test_scores_plain_and_chat_completions_alike(completion: str, reward: float, why: str) -> None:
@@ -43,9 +58,17 @@ def test_scores_plain_and_chat_completions_alike(completion: str, reward: float,
     assert answer_format([[]], [[{"role": "assistant", "content": completion}]]) == [reward], why
 
 
-def test_the_pattern_is_an_option() -> None:
-    assert answer_format([""], ["so\n\\boxed{42}"], pattern=r"\\boxed\{.+\}") == [1.0]
+def test_the_pattern_is_an_option_in_place_of_both_forms() -> None:
+    assert answer_format([""], ["so\n\\boxed{x}"], pattern=r"\\boxed\{.+\}") == [1.0]
     assert answer_format([""], ["so\n\\boxed{42}."], pattern=r"\\boxed\{.+\}") == [0.0]
+    assert answer_format([""], ["#### The final answer is 42"], pattern=r"\\boxed\{.+\}") == [0.0]
+
+
+def test_text_that_no_form_fits_takes_linear_time() -> None:
+    lines = ["\\boxed{" * 140, "\\boxed{" + "1" * 490 + "}" * 480 + "\\boxed", "\n \\]" * 100_000, "\n" * 300_000 + "x"]
+    started = time.process_time()
+    assert answer_format([""] * 4, lines) == [0.0] * 4
+    assert time.process_time() - started < 2.0  # measured: 0.1 s
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
@@ -73,4 +96,4 @@ def test_the_explanation_shows_the_line_and_ends_in_the_reward(completion: str, 
 
 
 def test_the_explanation_reads_the_same_pattern() -> None:
-    assert explain("so\n\\boxed{42}", pattern=r"\\boxed\{.+\}")[-1] == "Reward: 1"
+    assert explain("so\n\\boxed{x}", pattern=r"\\boxed\{.+\}")[-1] == "Reward: 1"

@@ -61,15 +61,15 @@ def test_a_chat_prompt_has_an_instruction_shots_as_turns_and_the_question(folder
         "assistant",
         "user",
     ]
-    assert "#### The final answer is N" in row["prompt"][0]["content"]
-    assert re.search(r"\n#### The final answer is \d+$", row["prompt"][2]["content"])
+    assert row["prompt"][0]["content"].endswith("put your final answer within \\boxed{}.")
+    assert re.search(r"\nThe final answer is \\boxed\{\d+\}\.$", row["prompt"][2]["content"])
     assert row["prompt"][-1]["content"] == row["question"] == "What is 1080 + 1080?"
 
 
 def test_a_template_without_a_system_turn_gets_the_instruction_from_the_user(folder: Path) -> None:
     prompt = gsm8k(path=str(folder), shots=1, style="chat", instruction_role="user", shot_pool=10).test[0]["prompt"]
     assert [message["role"] for message in prompt] == ["user", "assistant", "user"]
-    assert "#### The final answer is N" in prompt[0]["content"]
+    assert "\\boxed{}" in prompt[0]["content"]
     assert prompt[2]["content"] == "What is 1080 + 1080?"
 
 

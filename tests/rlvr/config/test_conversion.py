@@ -130,6 +130,7 @@ def test_the_aws_sample_keeps_its_values_and_its_trl_defaults(write_yaml: Write)
         "activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": True},
         "use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16", "lora_r": 16, "report_to": ["mlflow"],
         "max_completion_length": 256, "beta": 0.04, "loss_type": "bnpo", "save_strategy": "no",
+        "use_bias_correction_kl": False,
     }  # fmt: skip
     assert {key: recipe[key] for key in expected} == expected
     assert recipe["task"]["path"].endswith("train/dataset.json") and recipe["task"]["stop_strings"] == ["\nQuestion:"]
@@ -139,6 +140,13 @@ def test_the_aws_sample_keeps_its_values_and_its_trl_defaults(write_yaml: Write)
     assert {change.key for change in done.dropped} == {
         "tokenizer_name_or_path", "output_dir", "max_seq_length", "log_level", "packing", "lora_modules_to_save",
     }  # fmt: skip
+
+
+def test_the_kl_term_of_trl_0_18_is_kept_where_there_is_one(write_yaml: Write) -> None:
+    for beta, kept in (("0.04", {"use_bias_correction_kl": False}), ("0.0", {})):
+        _, recipe = loaded(write_yaml, f"{AWS}\nbeta: {beta}\n")
+        assert {key: recipe[key] for key in recipe if key == "use_bias_correction_kl"} == kept
+    assert "use_bias_correction_kl" not in loaded(write_yaml, TRL)[1], "its TRL has the ratio"
 
 
 def test_comments_say_where_a_value_comes_from(write_yaml: Write) -> None:

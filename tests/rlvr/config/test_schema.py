@@ -130,11 +130,12 @@ def test_an_algorithm_that_is_no_loss_names_the_key_that_makes_it(name: str, key
     assert value in schema.CHOICES[key], "the named value is one"
 
 
-def test_every_loss_type_of_ours_is_one_that_trl_computes() -> None:
+@pytest.mark.parametrize("key", ["loss_type", "vllm_importance_sampling_mode"])
+def test_every_choice_of_ours_is_one_that_trl_computes(key: str) -> None:
     import inspect
 
     from trl import GRPOTrainer
 
     source = inspect.getsource(GRPOTrainer)
-    for loss in schema.CHOICES["loss_type"]:
-        assert f'"{loss}"' in source, loss
+    for choice in schema.CHOICES[key]:
+        assert f'"{choice}"' in source, choice

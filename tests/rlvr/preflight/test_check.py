@@ -255,6 +255,25 @@ def test_a_bound_that_cuts_all_of_cispos_weights_is_warned_of(
 
 
 @pytest.mark.parametrize(
+    ("settings", "is_refused", "why"),
+    [
+        ({}, True, "TRL's default, sequence_mask"),
+        ({"vllm_importance_sampling_mode": "sequence_truncate"}, True, "a ratio of the sequence"),
+        ({"vllm_weight_sync": "merged"}, True, "TRL would refuse it after loading the model"),
+        ({"vllm_importance_sampling_mode": "token_truncate"}, False, "a ratio of each token"),
+        ({"vllm_importance_sampling_mode": "token_mask"}, False, "the other one"),
+        ({"vllm_importance_sampling_correction": False}, False, "no ratio"),
+        ({"use_vllm": False}, False, "transformers samples from the policy"),
+        ({"loss_type": "dapo"}, False, "multiplies the loss of each token"),
+    ],
+)
+def test_vespo_is_refused_with_a_ratio_of_the_sequence(settings: dict[str, Any], is_refused: bool, why: str) -> None:
+    components = make_components({"loss_type": "vespo", "use_vllm": True, "use_peft": True, **settings})
+    found = [(one.kind, one.key) for one in check_components(components).errors if one.kind == "conflicting-keys"]
+    assert found == ([("conflicting-keys", "vllm_importance_sampling_mode")] if is_refused else []), why
+
+
+@pytest.mark.parametrize(
     ("kwargs", "kind", "key", "why"),
     [
         ({"train": rows(0)}, "no-rows", "task", "empty data"),

@@ -101,6 +101,19 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
     assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - defaults
 
 
+def test_the_trainers_constructor_asks_in_three_places_whether_vllm_generates() -> None:
+    """It is built without vLLM, so what it checks there must be ours: VESPO's ratios, and VLLMGeneration's own."""
+    source = inspect.getsource(GRPOTrainer.__init__)
+    uses = [
+        line.strip() for line in source.splitlines() if "use_vllm" in line and not line.strip().startswith(("#", '"'))
+    ]
+    assert uses == [
+        "self.use_vllm = args.use_vllm",
+        'if self.loss_type == "vespo" and self.use_vllm and self.vllm_importance_sampling_correction:',
+        "if self.use_vllm:",
+    ]
+
+
 @pytest.mark.parametrize(
     ("method", "text", "why"),
     [
