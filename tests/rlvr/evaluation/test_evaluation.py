@@ -28,6 +28,7 @@ from rlvr.evaluation.scores import (
     pass_rates,
     reference_warning,
     summarise,
+    summarise_groups,
 )
 from rlvr.evaluation.shot_sweep import sweep_table, write_sweep
 from rlvr.evaluation.statistics import (
@@ -41,6 +42,7 @@ from rlvr.evaluation.statistics import (
     wilson,
 )
 from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.reward import Reward
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -215,6 +217,29 @@ def samples_of(*rights: str) -> list[dict[str, object]]:
     """One row a word: "10-" is a right, a wrong and an unjudged sample."""
     verdict = {"1": True, "0": False, "-": None}
     return [record(verdict[sign], row=row) for row, word in enumerate(rights) for sign in word]
+
+
+@pytest.mark.parametrize(
+    ("groups", "pass_rate", "with_spread", "why"),
+    [
+        ([[1.0, 0.0], [0.0, 0.0]], 0.25, 0.5, "one group of two differs"),
+        ([[0.0, 0.0], [0.0, 0.2]], 0.0, 0.5, "a partial reward is a spread, and no right answer"),
+        ([[1.0, 1.0], [1.0, 1.0]], 1.0, 0.0, "all right: nothing differs"),
+        ([[None, 0.0], [1.0, 1.0]], 2 / 3, 0.0, "a completion without a score is in no group"),
+    ],
+)
+def test_sampled_groups_have_a_pass_rate_and_a_share_with_a_spread(
+    groups: list[list[float | None]], pass_rate: float, with_spread: float, why: str
+) -> None:
+    records = [
+        record(None if value is None else value >= 1, row=row, **{"rewards/r": value})
+        for row, group in enumerate(groups)
+        for value in group
+    ]
+    sampled = summarise_groups(records, [Reward("r", print)], "sampled")
+    assert (sampled.prompts, sampled.samples) == (2, 4)
+    assert (sampled.pass_rate, sampled.with_spread) == pytest.approx((pass_rate, with_spread)), why
+    assert (sampled.warning() is None) == (pass_rate > 0), why
 
 
 def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:
