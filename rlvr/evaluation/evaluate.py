@@ -26,14 +26,16 @@ from rlvr.evaluation.scores import SampledGroups, Score, by_task, summarise, sum
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates
+from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates, metrics_of
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
+from rlvr.scoring.signature import columns_read
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 SAMPLED_PROMPTS = 16  # of the training split, spread evenly over it
+MAX_KEPT_CHARACTERS = 2000  # of a value that stays with an answer
 SCORING_BATCH = 256  # the batch timeout of rewards is for a batch, not for a split
 Records = list[dict[str, Any]]
 Pair = tuple[int, int]  # a row's number, and that of its sample
@@ -233,6 +235,7 @@ def _score(
         values += scored.values if player is None else player.mask_failures(scored.values)
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
+    kept = _kept_columns(data, metric)
     tasks: Sequence[str | None] = columns.get(TASK) or [None] * len(records)
     gated = apply_gates([[row[index] for index in indices] for row in values], rewards, tasks)
     for number, (record, row, task) in enumerate(zip(records, values, tasks, strict=True)):
@@ -249,10 +252,30 @@ def _score(
         formats = [item for reward in of_format if (item := row[scorer.rewards.index(reward)]) is not None]
         is_scored = len(formats) == len(of_format) > 0
         record["formatted"] = all(item >= 1.0 for item in formats) if is_scored else None
-        for name in ("id", "source", "difficulty", "final_answer"):
-            if name in columns:
+        for name in kept:
+            if name not in record:
                 record[name] = columns[name][number]
     return failures
+
+
+def _kept_columns(data: Dataset, metric: Metric) -> list[str]:
+    """The columns that stay with an answer: those that identify its row, and those that the metric reads.
+
+    Only if their values are short, and text or numbers of one type, unlike test cases: scripts/score.py finds such
+    columns in the task.
+    """
+    read = set[str]().union(*map(columns_read, metrics_of(metric)))
+    return [
+        name
+        for name in data.column_names
+        if name in ("id", "source", "difficulty", "final_answer") or (name in read and _is_plain(list(data[name])))
+    ]
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    is_short = all(isinstance(value, str | int | float) and len(str(value)) <= MAX_KEPT_CHARACTERS for value in known)
+    return is_short and len({type(value) for value in known}) == 1
 
 
 class EvaluatedModel:

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from rlvr.config.recipe import load_recipe, write_recipe
 from rlvr.config.specs import Reference
 from rlvr.errors import InputError
-from rlvr.evaluation.engines import check_engine
+from rlvr.evaluation.engines import Completion, Decoding, check_engine
+from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.results import describe_evaluation, heading, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
@@ -43,6 +45,7 @@ from rlvr.evaluation.statistics import (
 )
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -132,6 +135,31 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
     text = results_table(content)
     assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
     assert "1 row gained, 0 lost; McNemar's exact test: p = 1" in text
+
+
+class Answering:
+    """An engine that gives one answer to every prompt."""
+
+    def tokenizer(self, prompts: list[str]) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[number] for number in range(len(prompts))]}
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        return [Completion("May", 1, True) for _ in prompts]
+
+    def close(self) -> None: ...
+
+
+def test_the_columns_that_the_metric_reads_stay_with_the_answers() -> None:
+    def month(completions: list[str], date: list[str], tests: list[str], days: list[Any], **kwargs: Any) -> list[float]:
+        return [float(text in row) for text, row in zip(completions, date, strict=True)]
+
+    columns = {"date": ["3 May", "4 June"], "tests": ["x" * 5000, "y"], "days": [[3], [4]], "note": ["a", "b"]}
+    metric = Reward("month", month, columns=("date", "tests", "days"))
+    data = Dataset.from_dict({"prompt": ["When?", "And when?"], **columns})
+    with Scorer([metric]) as scorer:
+        records = measure(Answering(), data, [metric], metric, scorer, Decoding(4), batch_size=2)  # type: ignore[arg-type]
+    assert [(record["date"], record["correct"]) for record in records] == [("3 May", True), ("4 June", False)]
+    assert not {"tests", "days", "note"} & set(records[0]), "long, no text, and not read"
 
 
 def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
