@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from transformers import TrainerCallback
 
     from rlvr.config.batch_plan import BatchPlan
+    from rlvr.evaluation.scores import SampledGroups
     from rlvr.preflight.prepare import PreparedRun
     from rlvr.training.interruption import StopRequest
 
@@ -198,6 +199,7 @@ class Run:
         self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported, origin)
         self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
+        self.sampled: SampledGroups
 
     def execute(self) -> int:
         """Run all stages, and record in run.json how far they come; return the exit code."""
@@ -260,21 +262,30 @@ class Run:
 
         if self.recipe.evaluation is None:
             return
-        base = evaluation.EvaluatedModel(self.recipe, self.prepared.tokenizer, "base", self.folder)
+        prepared = self.prepared
+        base = evaluation.EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
         self.results["base"] = self._measure(base, "before")
+        # Greedy answers do not say what training will sample. GRPOTrainer sets its random state anew.
+        self.sampled = base.sample(
+            prepared.task, prepared.rewards, prepared.metric, prepared.scorer, prepared.plan.generations
+        )
         base.close()
         trl_config.free_memory()
         console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
+        console.info(f"  {self.sampled.words()}")
         if self.is_main:
             content = evaluation.write_evaluation(self.folder, self._about(), self.results)
-            for warning in content.get("warnings", ()):  # before the hours of training, and again in the last table
+            for warning in filter(
+                None, (*content.get("warnings", ()), self.sampled.warning())
+            ):  # before the hours of training, and again in the last table
                 console.error(f"  warning: {warning}")
 
     def _about(self) -> dict[str, Any]:
         from rlvr import evaluation
 
         rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
-        return evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        return {**about, "sampled": asdict(self.sampled)}
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""

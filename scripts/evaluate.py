@@ -259,7 +259,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
                     point.task, point.recipe, rewards, metric, scorer, greedy, when
                 )
             if options.samples:
-                sampling = replace(greedy, sampling=_sampling(recipe))
+                sampling = replace(greedy, sampling=evaluation.training_decoding(points[0].task, recipe).sampling)
                 when = f"{name}, {options.samples} samples"
                 sampled[name] = model.measure(
                     points[0].task, recipe, rewards, metric, scorer, sampling, when, samples=options.samples
@@ -397,13 +397,6 @@ def _names(options: argparse.Namespace) -> list[str]:
     """The models to evaluate: "base" and/or "trained"."""
     base = bool(options.compare) or not options.adapter
     return [*(["base"] if base else []), *(["trained"] if options.adapter else [])]
-
-
-def _sampling(recipe: Recipe) -> dict[str, Any]:
-    """Sampling as in training."""
-    from rlvr.evaluation import sampling_settings
-
-    return {**sampling_settings(recipe), **(recipe.settings.get("generation_kwargs") or {})}
 
 
 if __name__ == "__main__":

@@ -78,25 +78,17 @@ def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
     """Load the task and the rewards, and attack them; mixed tasks one by one, by their labels."""
     with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
         from rlvr.red_team.exercise import attack_recipe
+        from rlvr.rescoring.completions import read_completions
         from rlvr.scoring.registry import load_rewards, load_task
 
         rewards = load_rewards(recipe.rewards)
         task = load_task(recipe.task)
-        completions = [] if options.run_dir is None else completions_of(options.run_dir)
+        completions = [] if options.run_dir is None else read_completions(str(options.run_dir)).rows
     console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
     return attack_recipe(
         recipe, task, rewards, seconds=60 * options.minutes, evaluations=options.evaluations, completions=completions,
         seed=options.seed,
     )  # fmt: skip
-
-
-def completions_of(run_dir: Path) -> list[str]:
-    """The best paid completions of a run, each once."""
-    from rlvr.rescoring.completions import read_completions
-    from rlvr.verifiers.completion_text import completion_text
-
-    rows = read_completions(str(run_dir)).rows
-    return list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(rows)))
 
 
 def show(name: str, findings: Findings) -> None:

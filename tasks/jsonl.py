@@ -119,10 +119,11 @@ def jsonl(
     if "input_output" not in (columns or {}).values():
         raw, conversion_notes = _convert_apps_rows(path, raw, prompt_template)
         notes += conversion_notes
-    converter = RowConverter(path, columns, prompt_template, fields, system, style)
-    splits = {
-        split: [converter.convert(row, split, index) for index, row in enumerate(rows)] for split, rows in raw.items()
-    }
+    splits: dict[str, list[Row]] = {}
+    for split, rows in raw.items():
+        place = test_path if split == "test" and test_path is not None else path
+        converter = RowConverter(place, columns, prompt_template, fields, system, style)
+        splits[split] = [converter.convert(row, split, index) for index, row in enumerate(rows)]
     notes += _drop_unanswered(splits)
     names = {name for rows in raw.values() for row in rows for name in row}
     if columns is None and (ignored := sorted(RESERVED & names)):

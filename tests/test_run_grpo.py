@@ -273,8 +273,9 @@ def test_a_run_that_continues_judges_base_and_trained_alike(start: Start, tmp_pa
     words += ["--save_strategy", "steps", "--save_steps", "1"]
     stopped = start(words, tmp_path / "run").wait()
     assert stopped.codes() == [1] and "checkpoint-1 is complete" in stopped.output(), stopped.output()
-    base = json.loads((tmp_path / "run" / "evaluation.json").read_text())["base"]
-    assert base["correct"] == 0
+    content = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert content["base"]["correct"] == content["sampled"]["pass_rate"] == 0
+    assert stopped.output().count("warning: None of 128 completions") == 1
 
     (tmp_path / "go").touch()
     (tmp_path / "own_verdict.py").write_text("def verdict(text):\n    return 1.0\n")
@@ -284,6 +285,7 @@ def test_a_run_that_continues_judges_base_and_trained_alike(start: Start, tmp_pa
     assert "own_verdict has changed since the run was stopped" in last.output()
     content = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert content["base"]["correct"] == content["trained"]["correct"] == 8
+    assert content["sampled"]["pass_rate"] == 1 and "None of 128" not in last.output()
     assert answers == sorted(path.read_bytes() for path in (tmp_path / "run" / "answers").glob("base*")), "asked again"
 
 
@@ -297,6 +299,8 @@ def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_
     assert [line["step"] for line in lines if "reward" in line] == [1, 2], "one line a step, not one per process"
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 8, "shared between the processes, none twice"
+    sampled = evaluation["sampled"]
+    assert (sampled["prompts"], sampled["samples"]) == (16, 128) and 0 < sampled["pass_rate"] < 1
     assert (tmp_path / "run" / "adapter" / "adapter_model.safetensors").is_file()
     warnings = [line for line in launch.output().splitlines() if "warning" in line.lower()]
     assert ["8 rows" in line for line in warnings] == [True], "nothing that a reader must ignore"

@@ -15,7 +15,14 @@ dialogue.py       talk to the base and the trained model of a run
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
 from rlvr.evaluation.evaluate import EvaluatedModel, evaluate
-from rlvr.evaluation.measured import choose_metric, choose_metrics, greedy_decoding, held_out_rows, rewards_to_run
+from rlvr.evaluation.measured import (
+    choose_metric,
+    choose_metrics,
+    greedy_decoding,
+    held_out_rows,
+    rewards_to_run,
+    training_decoding,
+)
 from rlvr.evaluation.results import (
     describe_evaluation,
     heading,
@@ -31,5 +38,5 @@ __all__ = [
     "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "choose_metrics",
     "describe_evaluation", "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows",
     "paired_difference", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
-    "score_in_words", "summarise", "write_evaluation",
+    "score_in_words", "summarise", "training_decoding", "write_evaluation",
 ]  # fmt: skip

@@ -21,18 +21,21 @@ from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, cache_settings,
 from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.measured import held_out_rows
-from rlvr.evaluation.scores import Score, by_task, summarise
+from rlvr.evaluation.measured import held_out_rows, training_decoding
+from rlvr.evaluation.scores import SampledGroups, Score, by_task, summarise, summarise_groups
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates
+from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates, metrics_of
 from rlvr.scoring.scorer import RewardFailure, Scorer, report
+from rlvr.scoring.signature import columns_read
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+SAMPLED_PROMPTS = 16  # of the training split, spread evenly over it
+MAX_KEPT_CHARACTERS = 2000  # of a value that stays with an answer
 SCORING_BATCH = 256  # the batch timeout of rewards is for a batch, not for a split
 Records = list[dict[str, Any]]
 Pair = tuple[int, int]  # a row's number, and that of its sample
@@ -232,6 +235,7 @@ def _score(
         values += scored.values if player is None else player.mask_failures(scored.values)
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
+    kept = _kept_columns(data, metric)
     tasks: Sequence[str | None] = columns.get(TASK) or [None] * len(records)
     gated = apply_gates([[row[index] for index in indices] for row in values], rewards, tasks)
     for number, (record, row, task) in enumerate(zip(records, values, tasks, strict=True)):
@@ -248,10 +252,30 @@ def _score(
         formats = [item for reward in of_format if (item := row[scorer.rewards.index(reward)]) is not None]
         is_scored = len(formats) == len(of_format) > 0
         record["formatted"] = all(item >= 1.0 for item in formats) if is_scored else None
-        for name in ("id", "source", "difficulty", "final_answer"):
-            if name in columns:
+        for name in kept:
+            if name not in record:
                 record[name] = columns[name][number]
     return failures
+
+
+def _kept_columns(data: Dataset, metric: Metric) -> list[str]:
+    """The columns that stay with an answer: those that identify its row, and those that the metric reads.
+
+    Only if their values are short, and text or numbers of one type, unlike test cases: scripts/score.py finds such
+    columns in the task.
+    """
+    read = set[str]().union(*map(columns_read, metrics_of(metric)))
+    return [
+        name
+        for name in data.column_names
+        if name in ("id", "source", "difficulty", "final_answer") or (name in read and _is_plain(list(data[name])))
+    ]
+
+
+def _is_plain(values: Sequence[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    is_short = all(isinstance(value, str | int | float) and len(str(value)) <= MAX_KEPT_CHARACTERS for value in known)
+    return is_short and len({type(value) for value in known}) == 1
 
 
 class EvaluatedModel:
@@ -311,31 +335,10 @@ class EvaluatedModel:
             InputError: the metric could score none of the rows, or none of a task's; or as `AnswerCache`.
             RewardError: as `measure`.
         """
-        from rlvr.modeling import loading
-
-        revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
-        settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
-        cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
         spec = recipe.evaluation or EvaluationSpec()
-        data = held_out_rows(task, recipe)
-        with ExitStack() as stack:
-            stack.callback(cache.close)
-            player = stack.enter_context(open_player(self.recipe, self.tokenizer, data.column_names))
-            records = measure(
-                self,
-                data,
-                rewards,
-                metric,
-                scorer,
-                decoding,
-                samples=samples,
-                batch_size=spec.batch_size,
-                description=f"evaluating {when}",
-                cache=cache,
-                lenient=True,
-                template_options=recipe.settings.get("chat_template_kwargs"),
-                player=player,
-            )
+        records = self._answer(
+            held_out_rows(task, recipe), recipe, rewards, metric, scorer, decoding, f"evaluating {when}", samples
+        )
         for label, own in by_task(records).items() or [("", records)]:
             if any(record["correct"] is not None for record in own):
                 continue
@@ -349,6 +352,56 @@ class EvaluatedModel:
                 key="evaluation.metric",
             )
         return summarise(records, [reward.label for reward in rewards]), records
+
+    def sample(
+        self, task: Task, rewards: Sequence[Reward], metric: Metric, scorer: Scorer, samples: int
+    ) -> SampledGroups:
+        """Sample groups of completions for a few training prompts, as training will, with the answer cache.
+
+        Args:
+            samples: completions per prompt.
+        """
+        rows = len(task.train)
+        data = task.train.select(range(0, rows, max(1, rows // SAMPLED_PROMPTS))[:SAMPLED_PROMPTS])
+        decoding = training_decoding(task, self.recipe)
+        records = self._answer(data, self.recipe, rewards, metric, scorer, decoding, "sampling", samples)
+        return summarise_groups(records, rewards, decoding.words())
+
+    def _answer(
+        self,
+        data: Dataset,
+        recipe: Recipe,
+        rewards: Sequence[Reward],
+        metric: Metric,
+        scorer: Scorer,
+        decoding: Decoding,
+        description: str,
+        samples: int,
+    ) -> Records:
+        """`measure` with this model, the answer cache, and the environments of the recipe."""
+        from rlvr.modeling import loading
+
+        revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
+        settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
+        cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
+        with ExitStack() as stack:
+            stack.callback(cache.close)
+            player = stack.enter_context(open_player(self.recipe, self.tokenizer, data.column_names))
+            return measure(
+                self,
+                data,
+                rewards,
+                metric,
+                scorer,
+                decoding,
+                samples=samples,
+                batch_size=(recipe.evaluation or EvaluationSpec()).batch_size,
+                description=description,
+                cache=cache,
+                lenient=True,
+                template_options=recipe.settings.get("chat_template_kwargs"),
+                player=player,
+            )
 
     def close(self) -> None:
         """Free the model's memory."""

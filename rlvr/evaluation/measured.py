@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.data.task import Task
-from rlvr.evaluation.engines import Decoding
+from rlvr.evaluation.engines import Decoding, sampling_settings
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Metric, Reward, metrics_of
 
@@ -70,3 +70,11 @@ def greedy_decoding(task: Task, recipe: Recipe) -> Decoding:
     spec = recipe.evaluation or EvaluationSpec()
     max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
     return Decoding(max_new_tokens, tuple(task.stop_strings), seed=int(recipe.settings.get("seed", 42)))
+
+
+def training_decoding(task: Task, recipe: Recipe) -> Decoding:
+    """Sampling as in training."""
+    settings = recipe.settings
+    sampling = {**sampling_settings(recipe), **(settings.get("generation_kwargs") or {})}
+    max_new_tokens = settings.get("max_completion_length", 512)
+    return Decoding(max_new_tokens, tuple(task.stop_strings), sampling, seed=int(settings.get("seed", 42)))

@@ -38,6 +38,8 @@ from rlvr.preflight.trial_verdicts import (
     unscored_problems,
     weight_problems,
 )
+from rlvr.red_team.copying import try_copies
+from rlvr.red_team.target import Target
 from rlvr.scoring.failures import report
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.results import RewardFailure
@@ -132,6 +134,9 @@ def try_rewards(
     problems += [problem for problem in verdicts if (problem.kind, problem.key) not in known] + partly
     if not failed:
         problems += weight_problems(rewards, values, label)
+        is_known = any(problem.kind in ("accepted-noise", "paid-noise") for problem in problems)
+        if environments is None and not is_known and all(reward in fast for reward in rewards):
+            problems += _copying_problems(task, rewards, scorer)
     if problems or failed:
         return problems
     golds = sum(answer.kind == "gold" for answer in answers)
@@ -153,6 +158,15 @@ def try_rewards(
         f"{of_task}each reward ({names}) pays nothing for an empty answer, noise, or the repeated prompt; {about_golds}"
     )
     return [Problem(message, "reward-trial", level="note")]
+
+
+def _copying_problems(task: Task, rewards: Sequence[Reward], scorer: Scorer) -> Iterator[Problem]:
+    """Rewards that a copied part of the prompt earns, as the red team judges it."""
+    target = Target(task, rewards, scorer)
+    target.try_texts([()])
+    copying = try_copies(target, target.right_totals())
+    if copying is not None and copying.breaks and not target.pays_no_reference:
+        yield Problem(" ".join(copying.sentences()), "accepted-copy", "rewards", level="warning")
 
 
 def _call_singly(

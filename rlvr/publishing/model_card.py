@@ -34,7 +34,7 @@ from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence
 from rlvr.publishing.snippets import Snippet, snippets
 from rlvr.publishing.upload import local_folders
-from rlvr.report.rollouts import evaluated_rows
+from rlvr.report.rollouts import evaluated_rows, reference_of
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run
 from rlvr.rescoring.conversations import as_text
@@ -242,8 +242,7 @@ def _answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Exam
 def _example(row: Mapping[str, Any]) -> Example | None:
     """None if a text holds what looks like a token, or a folder of this machine: the upload would be refused."""
     prompt, completion = as_text(row["prompt"]), as_text(row["completion"])
-    gold = row.get("final_answer")
-    expected = "" if gold is None else shorten(str(gold), 300)
+    expected = reference_of(row)
     texts = (prompt, completion, expected)
     if any(map(find_token, texts)) or any(folder in text for folder in local_folders() for text in texts):
         return None

@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 
 from rlvr.config.recipe import Recipe
+from rlvr.data.io import Row
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.evaluation.measured import choose_metrics
 from rlvr.red_team.attacks import FORMS, NOISE, PROGRAMS, Text, contents_in_forms, fixed_attacks, render
+from rlvr.red_team.copying import count_copied, try_copies
 from rlvr.red_team.correctness import WORKS, Earnings, judge
 from rlvr.red_team.findings import PAID, Finding, Findings
 from rlvr.red_team.policy import train_policy
@@ -19,6 +24,7 @@ from rlvr.red_team.target import Budget, Target
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
+from rlvr.verifiers.completion_text import completion_text
 from rlvr.verifiers.math.numbers import read_number
 
 SEARCH_SHARE, POLICY_SHARE = 0.5, 0.7  # of what is left of the budget at that moment; the rest shortens the winner
@@ -35,21 +41,26 @@ def attack_recipe(
     *,
     seconds: float = 120.0,
     evaluations: float = float("inf"),
-    completions: Sequence[str] = (),
+    completions: Sequence[Row] = (),
     seed: int = 0,
 ) -> dict[str, Findings]:
     """Attack the rewards of a recipe; those of mixed tasks task by task, by label, each with its part of the budget.
 
     Args: as `attack`.
+        completions: rows of a run's files of completions.
     """
     parts = task.parts or {"": task}
+    metrics = choose_metrics(recipe, rewards)
     found = {}
     for label, part in parts.items():
         applying = [reward for reward in rewards if reward.applies(label)]
+        metric = metrics if isinstance(metrics, Reward) else metrics[label]
+        own = [row for row in completions if row.get(TASK, label) == label]
         with scorer_for(recipe, applying) as scorer:
             found[label] = attack(
                 part, applying, scorer, seconds=seconds / len(parts), evaluations=evaluations / len(parts),
-                completions=completions, seed=seed,
+                completions=list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(own))),
+                copied=count_copied(own, metric), seed=seed,
             )  # fmt: skip
     return found
 
@@ -79,6 +90,7 @@ def attack(
     seconds: float = 120.0,
     evaluations: float = float("inf"),
     completions: Sequence[str] = (),
+    copied: tuple[int, int] = (0, 0),
     seed: int = 0,
 ) -> Findings:
     """Find the cheapest text that earns the rewards without being right.
@@ -89,6 +101,7 @@ def attack(
         rewards: of the recipe, the first ones of the scorer.
         seconds, evaluations: the budget; a text counts once for each row that it is scored on.
         completions: texts of a model that the search starts from.
+        copied: right completions of a run, and how many of them are copies (`count_copied`).
 
     Raises:
         InputError: no reward can be called, or the rewards fail on all texts.
@@ -105,6 +118,11 @@ def attack(
             kind="reward-failed", key="rewards",
         )  # fmt: skip
     right = target.right_totals()
+    copying = None
+    if not target.pays_no_reference:
+        copying = try_copies(target, right, [("", ""), *target.reference_forms()])
+    if copying is not None:
+        copying = replace(copying, right=copied[0], copied=copied[1])
     chance = max(judge(target, right, text, tried[name]).guessed for name, text in named.items())
 
     def evaluate(texts: Sequence[Text], rows: Sequence[int] | None = None) -> list[Earnings]:
@@ -144,6 +162,7 @@ def attack(
         learned,
         target.failures,
         references[0] if target.pays_no_reference else None,
+        copying,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rlvr import console
 from rlvr.formatting import count
 from rlvr.red_team.attacks import is_guess, template
+from rlvr.red_team.copying import Copying
 from rlvr.red_team.correctness import Earnings
 from rlvr.red_team.policy import Learned
 from rlvr.rescoring.completions import one_line, visible
@@ -57,6 +58,7 @@ class Findings:
         sloppy: sentences on right answers in a sloppy form, or nearly right ones, that are paid.
         learned: what the tiny policy converged to; None if the budget was too small.
         failures: by "reward: kind of failure", a text on which it failed.
+        copying: what copied parts of the prompts earn; None if nothing says what is right.
         unpaid_reference: one of the right answers, if none of them earned anything: then nothing is known of others.
     """
 
@@ -70,9 +72,12 @@ class Findings:
     learned: Learned | None = None
     failures: dict[str, str] | None = None
     unpaid_reference: str | None = None
+    copying: Copying | None = None
 
     @property
     def verdict(self) -> Verdict:
+        if self.copying is not None and self.copying.breaks:
+            return "broken"
         if any(finding.breaks or finding.is_leak for finding in self.found):
             return "broken"
         if self.unpaid_reference is not None:
@@ -92,7 +97,7 @@ class Findings:
 
     def sentences(self) -> list[str]:
         """The verdict in words."""
-        best, lines = self.cheapest, []
+        best, lines = self.cheapest, self.copying.sentences() if self.copying is not None else []
         if self.unpaid_reference is not None:
             lines.append(
                 f"No right answer that was tried earns anything, such as {one_line(self.unpaid_reference, QUOTE)!r}. "
@@ -111,7 +116,7 @@ class Findings:
             )
             if best.breaks:
                 lines.append("Training would find such texts first. Mend the reward, or gate it on a verifier.")
-        elif self.unpaid_reference is None:
+        elif self.unpaid_reference is None and not lines:
             lines.append("No text that was tried earns a reward without being right.")
         lines += self.sloppy
         for what, text in (self.failures or {}).items():
@@ -163,6 +168,7 @@ class Findings:
                 "probability": round(self.learned.probability, 4),
                 "sentence": self.policy_line(),
             },
+            "copying": None if self.copying is None else asdict(self.copying),
             "failures": self.failures or {},
         }  # fmt: skip
 

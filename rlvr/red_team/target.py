@@ -68,7 +68,7 @@ class Target:
     """The rewards of a recipe on some rows of its task.
 
     Args:
-        rewards: of the recipe, in its order. The scorer has at least these, first.
+        rewards: of the recipe, in its order. The scorer has at least these; its others are not called.
 
     Attributes:
         pays_no_reference: after `right_totals`, whether rewards that read the data paid for none of the right answers.
@@ -80,6 +80,7 @@ class Target:
         self.pays_no_reference = False
         self.failures: dict[str, str] = {}  # a text on which each kind of failure occurred
         self._known: dict[tuple[str, int, int], Trial] = {}
+        self._others = {reward.label for reward in scorer.rewards} - {reward.label for reward in rewards}
         self._batch, self._late = 16, 0
         columns = task.train.column_names
         spread = range(0, len(task.train), max(1, len(task.train) // (4 * rows)))
@@ -91,9 +92,9 @@ class Target:
         self.rows = [candidates[number] for number in chosen]
         self.golds = [keys[number] for number in chosen]
         self.references = [references[number] for number in chosen]
-        short = Counter(answer for row in candidates for answer in _short_golds(row, self.gold_columns))
+        short = Counter(answer for row in candidates for answer in short_golds(row, self.gold_columns))
         for row in task.train.select(range(min(READ_ROWS, len(task.train)))).select_columns(self.gold_columns):
-            short.update(_short_golds(row, self.gold_columns))
+            short.update(short_golds(row, self.gold_columns))
         self.frequent = [answer for answer, _ in short.most_common(FREQUENT)]
         # The row whose gold columns a text for a row is also scored with: the next one with another gold.
         count = len(self.rows)
@@ -108,7 +109,7 @@ class Target:
         text = prompt if isinstance(prompt, str) else completion_text([{**prompt[-1], "role": "assistant"}])
         other = self.other[row] if self.other[row] is not None else (row + 1) % len(self.rows)
         assert other is not None
-        short = _short_golds(self.rows[other], self.gold_columns)
+        short = short_golds(self.rows[other], self.gold_columns)
         return Seen(
             text,
             str(self.rows[row].get("entry_point") or "solve"),
@@ -138,9 +139,10 @@ class Target:
         self._score([key for keys in wanted for key in keys])
         return [[self._known[key] for key in keys] for keys in wanted]
 
-    def try_rendered(self, texts: Sequence[tuple[str, int]]) -> list[Trial]:
-        """The trials of texts, each for a row, with the row's own gold."""
-        keys = [(text, row, row) for text, row in texts]
+    def try_rendered(self, texts: Sequence[tuple[str, int]], *, exchanged: bool = False) -> list[Trial]:
+        """The trials of texts, each for a row, with the row's own gold, or with another one's."""
+        keys = [(text, row, other if exchanged and (other := self.other[row]) is not None else row)
+                for text, row in texts]  # fmt: skip
         self._score(keys)
         return [self._known[key] for key in keys]
 
@@ -169,7 +171,7 @@ class Target:
         if self._late >= MAX_LATE:  # a text that hangs is a finding; waiting for more of them finds nothing new
             nothing = (0.0,) * len(self.rewards)
             return [Trial(text, i, j, self.golds[j], 0.0, nothing, failed=True) for text, i, j in batch]
-        scored = self.scorer.score(prompts, completions, columns, completion_ids=ids, step=STEP)
+        scored = self.scorer.score(prompts, completions, columns, completion_ids=ids, step=STEP, skipped=self._others)
         self._late += any(failure.kind == "timeout" for failure in scored.failures)
         for failure in scored.failures:
             if failure.kind == "unavailable" and failure.row is None:
@@ -181,7 +183,9 @@ class Target:
                 self.failures.setdefault(f"{failure.reward}: {failure.kind}", text)
         failed = {failure.row for failure in scored.failures}
         tasks = [self.rows[scored_with].get(TASK) for _, _, scored_with in batch]
-        settled = apply_gates_and_mask([row[: len(self.rewards)] for row in scored.values], self.rewards, tasks)
+        indices = [self.scorer.rewards.index(reward) for reward in self.rewards]
+        values = [[row[index] for index in indices] for row in scored.values]
+        settled = apply_gates_and_mask(values, self.rewards, tasks)
         trials = []
         for number, ((text, made_for, scored_with), row) in enumerate(zip(batch, settled, strict=True)):
             paid = tuple((value or 0.0) * reward.weight for value, reward in zip(row, self.rewards, strict=True))
@@ -194,7 +198,7 @@ class Target:
         """What stands around the answer in the reference answers of the first rows."""
         forms: dict[tuple[str, str], None] = {}
         for row, references in zip(self.rows[:SCREENING_ROWS], self.references, strict=False):
-            for gold in _short_golds(row, self.gold_columns)[:1]:
+            for gold in short_golds(row, self.gold_columns)[:1]:
                 before, found, after = references[0].rpartition(gold) if references else ("", "", "")
                 if found:
                     forms[before, after] = None
@@ -290,7 +294,7 @@ def _is_answer(name: str, value: object, is_read_alone: bool) -> bool:
     return (isinstance(value, str) and value != "") or (is_number and (is_read_alone or name not in _NUMBERS))
 
 
-def _short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+def short_golds(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     """Short answers in the gold columns of a row: text, numbers, and outputs of tests."""
     found = []
     for name in columns:

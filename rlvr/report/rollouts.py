@@ -18,6 +18,11 @@ BASE, TRAINED = -2, -1  # in place of a step
 COLUMN_LIMIT = 300  # characters
 NO_EXTRA_COLUMNS = frozenset({"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "correct"})
 
+NO_REFERENCE = frozenset(
+    {"id", "source", "difficulty", "task", "question", "language", "entry_point", "environment", "formatted", "lenient",
+     "stopped", "tool_seconds"}
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -91,6 +96,14 @@ def other_columns(row: Mapping[str, Any], rewards: Sequence[str]) -> list[tuple[
         for name, value in row.items()
         if name not in known and not name.startswith("rewards/") and value is not None
     ]
+
+
+def reference_of(row: Mapping[str, Any]) -> str:
+    """The reference answer of a held-out row: `final_answer`, or the columns that its metric read; "" if unknown."""
+    if row.get("final_answer") is not None:
+        return shorten(str(row["final_answer"]), COLUMN_LIMIT)
+    columns = [(name, value) for name, value in other_columns(row, ()) if name not in NO_REFERENCE]
+    return columns[0][1] if len(columns) == 1 else ", ".join(f"{name}: {value}" for name, value in columns)
 
 
 def _training_rows(folder: Path) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:

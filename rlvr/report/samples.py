@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
-from rlvr.report.rollouts import BASE, TRAINED, Rollout
+from rlvr.report.rollouts import BASE, TRAINED, Rollout, reference_of
 from rlvr.rescoring.conversations import Turn, call_seconds, cut, fit, turns
 
 MAX_EXAMPLES = 3
@@ -97,10 +97,8 @@ def _of_a_step(rollouts: Sequence[Rollout]) -> Example:
 def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
     examples = []
     for base, trained in pairs[:MAX_EXAMPLES]:
-        gold = base.get("final_answer")
         answers = (_answer("base", base), _answer("trained", trained))
-        expected = "" if gold is None else shorten(str(gold), 300)
-        examples.append(Example(_prompt(base), answers, expected, _task(base)))
+        examples.append(Example(_prompt(base), answers, reference_of(base), _task(base)))
     return ChangedProblems(len(pairs), tuple(examples))
 
 

@@ -100,6 +100,8 @@ def test_a_file_of_test_rows_can_be_named(tmp_path: Path, file: str) -> None:
     assert len(task.test) == 10
     assert len(task.train) == 30
     assert any("Dropped 10 training rows" in note for note in task.notes)
+    assert (set(task.train["source"]), set(task.test["source"])) == ({"sums"}, {"held"})
+    assert task.test["id"][0] == "held-test-0"
 
 
 def test_splits_share_no_question_and_depend_on_the_seed_alone(tmp_path: Path) -> None:

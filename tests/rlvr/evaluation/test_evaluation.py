@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from rlvr.config.recipe import load_recipe, write_recipe
 from rlvr.config.specs import Reference
 from rlvr.errors import InputError
-from rlvr.evaluation.engines import check_engine
+from rlvr.evaluation.engines import Completion, Decoding, check_engine
+from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.results import describe_evaluation, heading, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
@@ -28,6 +30,7 @@ from rlvr.evaluation.scores import (
     pass_rates,
     reference_warning,
     summarise,
+    summarise_groups,
 )
 from rlvr.evaluation.shot_sweep import sweep_table, write_sweep
 from rlvr.evaluation.statistics import (
@@ -41,6 +44,8 @@ from rlvr.evaluation.statistics import (
     wilson,
 )
 from rlvr.scoring.registry import load_rewards
+from rlvr.scoring.reward import Reward
+from rlvr.scoring.scorer import Scorer
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -132,6 +137,31 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
     assert "1 row gained, 0 lost; McNemar's exact test: p = 1" in text
 
 
+class Answering:
+    """An engine that gives one answer to every prompt."""
+
+    def tokenizer(self, prompts: list[str]) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[number] for number in range(len(prompts))]}
+
+    def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
+        return [Completion("May", 1, True) for _ in prompts]
+
+    def close(self) -> None: ...
+
+
+def test_the_columns_that_the_metric_reads_stay_with_the_answers() -> None:
+    def month(completions: list[str], date: list[str], tests: list[str], days: list[Any], **kwargs: Any) -> list[float]:
+        return [float(text in row) for text, row in zip(completions, date, strict=True)]
+
+    columns = {"date": ["3 May", "4 June"], "tests": ["x" * 5000, "y"], "days": [[3], [4]], "note": ["a", "b"]}
+    metric = Reward("month", month, columns=("date", "tests", "days"))
+    data = Dataset.from_dict({"prompt": ["When?", "And when?"], **columns})
+    with Scorer([metric]) as scorer:
+        records = measure(Answering(), data, [metric], metric, scorer, Decoding(4), batch_size=2)  # type: ignore[arg-type]
+    assert [(record["date"], record["correct"]) for record in records] == [("3 May", True), ("4 June", False)]
+    assert not {"tests", "days", "note"} & set(records[0]), "long, no text, and not read"
+
+
 def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +245,29 @@ def samples_of(*rights: str) -> list[dict[str, object]]:
     """One row a word: "10-" is a right, a wrong and an unjudged sample."""
     verdict = {"1": True, "0": False, "-": None}
     return [record(verdict[sign], row=row) for row, word in enumerate(rights) for sign in word]
+
+
+@pytest.mark.parametrize(
+    ("groups", "pass_rate", "with_spread", "why"),
+    [
+        ([[1.0, 0.0], [0.0, 0.0]], 0.25, 0.5, "one group of two differs"),
+        ([[0.0, 0.0], [0.0, 0.2]], 0.0, 0.5, "a partial reward is a spread, and no right answer"),
+        ([[1.0, 1.0], [1.0, 1.0]], 1.0, 0.0, "all right: nothing differs"),
+        ([[None, 0.0], [1.0, 1.0]], 2 / 3, 0.0, "a completion without a score is in no group"),
+    ],
+)
+def test_sampled_groups_have_a_pass_rate_and_a_share_with_a_spread(
+    groups: list[list[float | None]], pass_rate: float, with_spread: float, why: str
+) -> None:
+    records = [
+        record(None if value is None else value >= 1, row=row, **{"rewards/r": value})
+        for row, group in enumerate(groups)
+        for value in group
+    ]
+    sampled = summarise_groups(records, [Reward("r", print)], "sampled")
+    assert (sampled.prompts, sampled.samples) == (2, 4)
+    assert (sampled.pass_rate, sampled.with_spread) == pytest.approx((pass_rate, with_spread)), why
+    assert (sampled.warning() is None) == (pass_rate > 0), why
 
 
 def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:

@@ -244,6 +244,25 @@ def test_prompts_that_hold_their_own_answer_are_found(leaking: int, level: str, 
     assert kinds([problem]) == [("accepted-noise", level)] and problem.row == 0, why
 
 
+def lone_address(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    found = [re.findall(r"\w+@\w+", text) for text in completions]
+    return [float(one == [gold]) for one, gold in zip(found, final_answer, strict=True)]
+
+
+def the_address(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(text.strip() == gold) for text, gold in zip(completions, final_answer, strict=True)]
+
+
+@pytest.mark.parametrize(("function", "expected"), [(lone_address, [("accepted-copy", "warning")]), (the_address, FIT)])
+def test_a_copied_line_that_holds_the_answer_is_warned_of(function: Any, expected: list[tuple[str, str]]) -> None:
+    prompts = [f"Which address is new?\nWrite to ann{row}@home.\nDo not write to bob{row}@work." for row in range(64)]
+    rows = Dataset.from_dict({"prompt": prompts, "final_answer": [f"ann{row}@home" for row in range(64)]})
+    rewards = [Reward("address", function, columns=("final_answer",))]
+    with Scorer(rewards) as scorer:
+        problems = try_rewards(RECIPE, Task(rows, rows, rows), rewards, rewards[0], scorer)
+    assert [kind for kind in kinds(problems) if kind[0] in ("accepted-copy", "reward-trial")] == expected
+
+
 def test_a_single_gold_that_fails_is_named_and_does_not_stop_the_run() -> None:
     [problem] = tried(reward(right_but_for_row_40))
     assert kinds([problem]) == [("refused-gold", "warning")] and problem.row == 40

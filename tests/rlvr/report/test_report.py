@@ -25,7 +25,7 @@ from rlvr.errors import InputError
 from rlvr.evaluation import paired_difference, summarise
 from rlvr.formatting import shorten
 from rlvr.report import curves, write_report
-from rlvr.report.rollouts import read_rollouts
+from rlvr.report.rollouts import read_rollouts, reference_of
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import changed_answers, training_answers
 from rlvr.report.svg_charts import Series, smooth, smoothing_window, thin_out
@@ -516,6 +516,20 @@ def test_changed_answers_are_counted_and_paired_by_row(run_dir: Path) -> None:
     assert (gained.count, len(gained.examples), lost.count) == (30, 3, 1)
     assert [answer.right for answer in lost.examples[0].answers] == [True, False]
     assert lost.examples[0].expected.strip() == "39"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected", "why"),
+    [
+        ({"final_answer": "39", "date": "May"}, "39", "the usual column"),
+        ({"final_answer": None, "date": "May", "id": "1", "lenient": False}, "May", "a column of another name"),
+        ({"low": 3, "high": 5, "difficulty": 2}, "low: 3, high: 5", "two columns"),
+        ({"source": "a"}, "", "unknown"),
+    ],
+)
+def test_the_reference_answer_is_what_the_metric_read(columns: dict[str, Any], expected: str, why: str) -> None:
+    row = {"row": 0, "prompt": "When?", "completion": "In May", "correct": True, "rewards/r": 1.0, **columns}
+    assert reference_of(row) == expected, why
 
 
 @given(st.text(min_size=1, max_size=200), st.integers(3, 100))
