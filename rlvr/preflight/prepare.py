@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from rlvr import evaluation
+from rlvr import estimates, evaluation
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
@@ -60,6 +60,7 @@ class PreparedRun:
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
         environment: what scores depend on beside the recipe.
+        estimate: of memory and hours; None without a GPU.
         remarks: notes and warnings, in the order in which a person reads them.
     """
 
@@ -74,6 +75,7 @@ class PreparedRun:
     resumption: Resumption
     scorer: Scorer
     environment: dict[str, str]
+    estimate: estimates.Estimate | None
     remarks: tuple[Problem, ...]
 
 
@@ -148,6 +150,7 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
+        estimate = components.estimate(recipe)
         machine = [engine] if engine else []
         if target.is_here:
             machine.append(f"attention: {loading.attention(recipe)[1]}")
@@ -156,7 +159,7 @@ def prepare_run(
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
             *remarks_of([*machine, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
-            *remarks_of(_estimate_lines(components), "estimate"),
+            *remarks_of(_estimate_lines(estimate), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
         )
@@ -172,6 +175,7 @@ def prepare_run(
             resumption,
             scorer,
             environment,
+            estimate,
             remarks,
         )
 
@@ -296,8 +300,7 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
     ]
 
 
-def _estimate_lines(components: RunComponents) -> list[str]:
-    estimate = components.estimate(components.recipe)
+def _estimate_lines(estimate: estimates.Estimate | None) -> list[str]:
     if estimate is None:
         return []
     return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]

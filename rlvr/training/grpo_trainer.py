@@ -84,7 +84,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
         self._scores: BatchScores  # of the last generation
         self._logged_columns: set[str] = set()
-        self._seconds = dict.fromkeys(("generation", "tools", "rewards"), 0.0)
+        self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
@@ -326,8 +326,15 @@ class RecipeTrainer(EnvironmentTrainer):
         return loss
 
     def compute_log_probabilities(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():  # of the update
+            output = super().compute_log_probabilities(*args, **kwargs)
+            self._log_probabilities = output[0].detach()
+            return output
+        started = time.perf_counter()
         output = super().compute_log_probabilities(*args, **kwargs)
-        self._log_probabilities = output[0].detach()
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.synchronize()  # or the rewards' time would contain the kernels that still run
+        self._seconds["old_log_probabilities"] += time.perf_counter() - started
         return output
 
     def compute_grpo_loss(self, model: Any, inputs: Any) -> torch.Tensor:
