@@ -286,13 +286,14 @@ class RecipeTrainer(EnvironmentTrainer):
     ) -> Any:
         if not self._stop_strings or self.use_vllm:
             return super().generate_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
-        with self._model_for_generation() as model:
+        with self.model_for_generation() as model:
             ids = generate(
                 model, self.text_tokenizer, prompt_ids, self.generation_config, stop_strings=self._stop_strings
             )
         return ids, None
 
-    def _model_for_generation(self) -> Any:
+    def model_for_generation(self) -> Any:
+        """The model with whole weights and without activation checkpointing, as a context; collective."""
         return unwrap_model_for_generation(
             self.model_wrapped,
             self.accelerator,
@@ -372,7 +373,7 @@ class RecipeTrainer(EnvironmentTrainer):
         if self._validation is None:
             return {}
         training = self.model.training
-        with self._model_for_generation() as model, torch.no_grad():
+        with self.model_for_generation() as model, torch.no_grad():
             self.model.eval()
             metrics = self._validation(model, self.text_tokenizer, metric_key_prefix)
         self.model.train(training)
