@@ -36,6 +36,7 @@ from rlvr import console
 from rlvr.config.recipe import Recipe, RecipeError, extended_text, load_recipe
 from rlvr.errors import InputError, Problem, is_disk_full
 from rlvr.formatting import count
+from rlvr.preflight import PROFILE_MINUTES
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -48,7 +49,6 @@ NOT_INSTALLED = (
     f"The packages of this project are not installed for {sys.executable}. Run `make install` and "
     "`. .venv/bin/activate`, or `pip install -e . -c constraints.txt`."
 )
-PROFILE_MINUTES = 30
 STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
 
@@ -107,7 +107,7 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
         "--profile_minutes",
         type=float,
         metavar="N",
-        help=f"with --profile: end after the step that passes N minutes; default: {PROFILE_MINUTES}",
+        help=f"with --profile: end after the step that passes N minutes; default: {PROFILE_MINUTES:g}",
     )
     parser.add_argument(
         "--machine",

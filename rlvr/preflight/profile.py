@@ -414,7 +414,8 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
             right += score.correct
             if trainer.any_process(time.monotonic() > deadline):
                 break
-    console.info(f"\n  after these updates, {percent(right / measured.rows)} of {measured.rows} held-out rows are right, greedily")
+    accuracy = percent(right / measured.rows)
+    console.info(f"\n  after these updates, {accuracy} of {measured.rows} held-out rows are right, decoded greedily")
     total_rows = (2 * len(held_out) if held_out is not None else 0) + validations * len(task.validation)
     return [project_evaluation(measured, total_rows, (2 if held_out is not None else 0) + validations)]
 
