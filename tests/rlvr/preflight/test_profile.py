@@ -17,7 +17,7 @@ from rlvr.preflight.profile import ScoredCompletions, constant_rewards, steps_of
 from rlvr.scoring.reward import Reward
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
-# Two prompts a generation, four completions each, and two updates of each generation. Eight tokens hold no final answer.
+# Two prompts a generation, four completions each, and two updates of each generation. No final answer fits 8 tokens.
 SHORT = (
     *("--config", str(DEMO), *LORA, "--num_generations", "4", "--per_device_train_batch_size", "4"),
     *("--steps_per_generation", "2", "--max_completion_length", "8", "--temperature", "2.0", "--report_to", "none"),
