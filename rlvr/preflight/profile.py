@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,11 +21,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from rlvr import console, evaluation
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import Recipe
-from rlvr.data.mixture import COLUMN as TASK
-from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import PRICES_READ, Machine
 from rlvr.evaluation.conversations import open_player
-from rlvr.formatting import byte_count, count, number, percent, shorten
+from rlvr.formatting import byte_count, count, percent
 from rlvr.preflight.prepare import PreparedRun
 from rlvr.preflight.projection import (
     ONCE,
@@ -36,19 +34,13 @@ from rlvr.preflight.projection import (
     project_training,
     stretch_to,
 )
-from rlvr.preflight.trial_answers import answers_to_try, score_answers
-from rlvr.rescoring.completions import one_line
-from rlvr.rescoring.conversations import as_text
-from rlvr.scoring.reward import Reward, total
+from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
 from rlvr.training import train
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
 
 GENERATIONS = 2
 EVALUATED_ROWS = 64
-SHOWN = 3  # completions
-MAX_SHOWN = 480  # characters of each
-TRIED_ROWS = 16  # of a reward that is constant
 # Nothing is saved, validated or tracked while the time is taken, and each step has its own line.
 SETTINGS = {
     "save_strategy": "no",
@@ -95,7 +87,7 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     trainer.train()
     generations = recorder.generations()
     table = ScoredCompletions.of(recorder.tables, prepared)
-    console.info("\n".join(["", *_phase_lines(generations), *_memory_lines(trainer, prepared), *table.lines()]))
+    console.info("\n".join(["", *_phase_lines(generations, recipe), *_memory_lines(trainer, prepared), *table.lines()]))
     for problem in constant_rewards(table, prepared):
         console.info(f"\n  {problem}")
     if recorder.stopped_early:
@@ -108,14 +100,15 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
             before_building - started + loading_s * (3 if recipe.evaluation else 1)
         ])
     ]  # fmt: skip
-    stretch = stretch_to(recipe.settings["max_completion_length"], generations[-1], vllm=trainer.use_vllm)
+    stretch = stretch_to(trainer.args.max_completion_length, generations[-1], vllm=trainer.use_vllm)
     parts.append(project_training(generations, prepared.plan.steps, of_each, stretch))
     before_saving = time.monotonic()
     trainer.save_model(str(train.saved_folder(recipe)))
     parts.append(Part("saving the trained weights", *2 * [time.monotonic() - before_saving]))
     trainer.end_rollouts()
     parts += _evaluation_parts(trainer, prepared, deadline)
-    console.info("\n".join(["", *_projection_lines(parts, recipe, machine, prepared.plan.processes)]))
+    header = ["projection", "as measured", f"all {trainer.args.max_completion_length} tokens"]
+    console.info(f"\n{console.table(header, _projection_rows(parts, machine, prepared.plan.processes))}")
     prepared.state.wait_for_everyone()
 
 
@@ -179,159 +172,9 @@ class Recorder(TrainerCallback):
         )
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What the model wrote
-
-
-@dataclass(frozen=True)
-class ScoredCompletions:
-    """The completions of all measured generations, after gates and masks.
-
-    Attributes:
-        values: of each completion, in the order of `rewards`; None where a reward did not score it.
-        totals: the weighted sum of each; None where the row is masked.
-        correct: whether the metric takes each as right; None where it is no reward of the recipe, or gave no score.
-        group: completions of each prompt.
-    """
-
-    rewards: Sequence[Reward]
-    prompts: list[Any]
-    completions: list[Any]
-    values: list[list[float | None]]
-    totals: list[float | None]
-    correct: list[bool | None]
-    group: int
-
-    @classmethod
-    def of(cls, tables: Sequence[CompletionTable], prepared: PreparedRun) -> ScoredCompletions:
-        rewards, metric, labels = prepared.rewards, prepared.metric, [reward.label for reward in prepared.rewards]
-        values: list[list[float | None]] = []
-        correct: list[bool | None] = []
-        for table in tables:
-            tasks = table.extra.get(TASK) or [None] * len(table.prompt)
-            columns = zip(*(table.rewards[label] for label in labels), strict=True)
-            for task, row in zip(tasks, columns, strict=True):
-                values.append([None if value is None or math.isnan(value) else value for value in row])
-                decisive = metric if isinstance(metric, Reward) else metric[task]
-                value = values[-1][labels.index(decisive.label)] if decisive in rewards else None
-                correct.append(None if value is None else value >= 1)
-        return cls(
-            rewards,
-            [prompt for table in tables for prompt in table.prompt],
-            [completion for table in tables for completion in table.completion],
-            values,
-            [total(row, rewards) for row in values],
-            correct,
-            prepared.plan.generations,
-        )
-
-    def of_reward(self, index: int) -> list[float]:
-        return [value for row in self.values if (value := row[index]) is not None]
-
-    def with_spread(self) -> float:
-        """The share of groups whose totals differ."""
-        starts = range(0, len(self.totals), self.group)
-        groups = [[value for value in self.totals[start : start + self.group] if value is not None] for start in starts]
-        return fmean(not _constant(own) for own in groups)
-
-    def lines(self) -> list[str]:
-        known = [value for value in self.totals if value is not None]
-        columns = [(reward.label, self.of_reward(index)) for index, reward in enumerate(self.rewards)]
-        rows = [
-            [name, *(f"{figure:.3f}" for figure in (fmean(own), pstdev(own), min(own), max(own)))] if own
-            else [name, *"----"]
-            for name, own in [*columns, ("weighted sum", known)]
-        ]  # fmt: skip
-        judged = [value for value in self.correct if value is not None]
-        right = f"{percent(fmean(judged))} of {len(judged):,} sampled completions are right; " if judged else ""
-        return [
-            "",
-            console.table(["reward", "mean", "spread", "lowest", "highest"], rows),
-            "",
-            f"  {right}{percent(self.with_spread())} of the groups have a spread",
-            *self._examples(),
-        ]
-
-    def _examples(self) -> Iterator[str]:
-        """The completions with the lowest, the middle and the highest total."""
-        ranked = sorted((value, row) for row, value in enumerate(self.totals) if value is not None)
-        if not ranked:
-            return
-        for place in dict.fromkeys([0, len(ranked) // 2, len(ranked) - 1][:SHOWN]):
-            value, row = ranked[place]
-            scores = zip(self.rewards, self.values[row], strict=True)
-            parts = ", ".join(f"{reward.label} {number(score)}" for reward, score in scores if score is not None)
-            completion = shorten(as_text(self.completions[row]).strip(), MAX_SHOWN)
-            yield f"\n  total {number(value)}: {parts}"
-            yield f"    prompt      {one_line(as_text(self.prompts[row]), 120, end=True)}"
-            yield f"    completion  {one_line(completion, 2 * MAX_SHOWN)}"
-
-
-def _constant(values: Sequence[float]) -> bool:
-    return not values or max(values) - min(values) < 1e-6  # sums of equal parts differ by rounding
-
-
-def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterator[Problem]:
-    """Rewards with one value for all completions: a warning, or a note at the best value of the trial.
-
-    Raises:
-        InputError: the total is constant.
-    """
-    known = [value for value in table.totals if value is not None]
-    if _constant(known):
-        said = f"All {len(known):,} completions have the total reward {number(known[0])}" if known else (
-            f"Not one of {len(table.totals):,} completions could be scored"
-        )  # fmt: skip
-        raise InputError(
-            f"{said}, so there is nothing to learn from. Read the completions above. If right ones score nothing, "
-            "correct the reward (scripts/score.py). Else take easier or harder rows, or show an example in the prompt.",
-            kind="constant-reward",
-            key="rewards",
-        )
-    for index, reward in enumerate(table.rewards):
-        values = table.of_reward(index)
-        if not values or not _constant(values):
-            continue
-        best = _best_before_training(reward, prepared)
-        sign = math.copysign(1, reward.weight)
-        if best is not None and values[0] * sign >= best * sign:
-            message = f"The reward {reward.name} is {number(values[0])}, its best value, for all completions."
-            yield Problem(message, "constant-reward", f"rewards.{reward.name}", level="note")
-            continue
-        reached = f" Before training, an answer got {number(best)}." if best is not None else ""
-        yield Problem(
-            f"The reward {reward.name} is {number(values[0])} for all {len(values):,} completions, so it trains "
-            f"nothing.{reached} Show an example of what it asks for in the prompt, change the form that it asks for, "
-            "or remove it.",
-            "constant-reward",
-            f"rewards.{reward.name}",
-            level="warning",
-        )
-
-
-def _best_before_training(reward: Reward, prepared: PreparedRun) -> float | None:
-    """The best value of the answers that a check tries; None where they can't be tried without an environment."""
-    if prepared.recipe.environments:
-        return None
-    task, metric, scorer = prepared.task, prepared.metric, prepared.scorer
-    parts = [(part, metric[label]) for label, part in task.parts.items() if reward.applies(label)] if not isinstance(
-        metric, Reward
-    ) else [(task, metric)]  # fmt: skip
-    others = {other.label for other in scorer.rewards} - {reward.label}
-    values: list[float] = []
-    for part, decisive in parts:
-        rows = range(0, len(part.train), max(1, len(part.train) // TRIED_ROWS))[:TRIED_ROWS]
-        answers = answers_to_try(part, rows, decisive, is_played=False)
-        scored = score_answers(part, answers, scorer, None, others)
-        values += [value for row in scored.values if (value := row[scorer.rewards.index(reward)]) is not None]
-    return (max if reward.weight >= 0 else min)(values, default=None)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Time and memory
-
-
-def _phase_lines(generations: Sequence[Generation]) -> list[str]:
+def _phase_lines(generations: Sequence[Generation], recipe: Recipe) -> list[str]:
+    # With dynamic sampling, the lengths are those of the first round, and the seconds those of all rounds.
+    has_speed = not recipe.settings.get("dynamic_sampling")
     rows = [
         [words, *(f"{one.phases[name]:.1f} s" if one.phases[name] else "-" for one in generations)]
         for name, words in ONCE.items()
@@ -340,7 +183,7 @@ def _phase_lines(generations: Sequence[Generation]) -> list[str]:
     rows += [
         ["updates", *(f"{one.update:.1f} s ({one.steps})" for one in generations)],
         ["total", *(f"{one.seconds:.1f} s" for one in generations)],
-        ["tokens per second", *(_speed(one) for one in generations)],
+        ["tokens per second", *(_speed(one) if has_speed else "-" for one in generations)],
         ["mean completion", *(f"{one.tokens / one.completions:.0f} tokens" for one in generations)],
         ["longest completion", *(f"{one.longest:.0f} tokens" for one in generations)],
         ["cut off", *(percent(one.cut_off) for one in generations)],
@@ -430,15 +273,11 @@ def _validations(recipe: Recipe, steps: int, of_epoch: int) -> int:
     return int(steps // (every if every >= 1 else math.ceil(steps * every))) + bool(settings.get("eval_on_start"))
 
 
-def _projection_lines(parts: Sequence[Part], recipe: Recipe, machine: Machine | None, processes: int) -> list[str]:
+def _projection_rows(parts: Sequence[Part], machine: Machine | None, processes: int) -> list[list[str]]:
     whole = Part("whole run", sum(part.seconds for part in parts), sum(part.at_maximum for part in parts))
     rows = [[part.name, *map(console.duration, (part.seconds, part.at_maximum))] for part in [*parts, whole]]
     if machine is not None and machine.price is not None:
         rate = machine.price * machine.needed(processes) / 3600
-        rows.append([
-            f"dollars ({machine.name}, prices of {PRICES_READ})",
-            *(f"{seconds * rate:,.2f}" for seconds in (whole.seconds, whole.at_maximum)),
-        ])  # fmt: skip
-    return [
-        console.table(["projection", "as measured", f"all {recipe.settings['max_completion_length']} tokens"], rows)
-    ]
+        dollars = [f"{seconds * rate:,.2f}" for seconds in (whole.seconds, whole.at_maximum)]
+        rows.append([f"dollars ({machine.name}, prices of {PRICES_READ})", *dollars])
+    return rows

@@ -13,7 +13,8 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.preflight.prepare import PreparedRun
-from rlvr.preflight.profile import ScoredCompletions, constant_rewards, steps_of_each
+from rlvr.preflight.profile import steps_of_each
+from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
 from rlvr.scoring.reward import Reward
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
