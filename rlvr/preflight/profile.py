@@ -95,16 +95,15 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
             f"\n  --profile_minutes {minutes:g} ended the profile after {count(len(recorder.lines), 'update')} of "
             f"{GENERATIONS * of_each}. The projection continues what was measured."
         )
-    parts = [
-        Part(f"start, and {'the model loaded 3 times' if recipe.evaluation else 'loading'}", *2 * [
-            before_building - started + loading_s * (3 if recipe.evaluation else 1)
-        ])
-    ]  # fmt: skip
+    loads = 3 if recipe.evaluation else 1  # for training, and for each evaluation
+    start_s = before_building - started + loads * loading_s
+    parts = [Part(f"start, and {count(loads, 'load')} of the model", start_s, start_s)]
     stretch = stretch_to(trainer.args.max_completion_length, generations[-1], vllm=trainer.use_vllm)
     parts.append(project_training(generations, prepared.plan.steps, of_each, stretch))
     before_saving = time.monotonic()
     trainer.save_model(str(train.saved_folder(recipe)))
-    parts.append(Part("saving the trained weights", *2 * [time.monotonic() - before_saving]))
+    save_s = time.monotonic() - before_saving
+    parts.append(Part("saving the trained weights", save_s, save_s))
     trainer.end_rollouts()
     parts += _evaluation_parts(trainer, prepared, deadline)
     header = ["projection", "as measured", f"all {trainer.args.max_completion_length} tokens"]

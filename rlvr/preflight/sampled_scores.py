@@ -19,8 +19,7 @@ from rlvr.rescoring.conversations import as_text
 from rlvr.scoring.reward import Reward, total
 from rlvr.training.batch_merge import CompletionTable
 
-SHOWN = 3  # completions
-MAX_SHOWN = 480  # characters of each
+MAX_SHOWN = 480  # characters of a completion
 TRIED_ROWS = 16  # of a reward that is constant
 
 
@@ -98,7 +97,7 @@ class ScoredCompletions:
         ranked = sorted((value, row) for row, value in enumerate(self.totals) if value is not None)
         if not ranked:
             return
-        for place in dict.fromkeys([0, len(ranked) // 2, len(ranked) - 1][:SHOWN]):
+        for place in dict.fromkeys([0, len(ranked) // 2, len(ranked) - 1]):
             value, row = ranked[place]
             scores = zip(self.rewards, self.values[row], strict=True)
             parts = ", ".join(f"{reward.label} {number(score)}" for reward, score in scores if score is not None)
@@ -120,9 +119,9 @@ def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterato
     """
     known = [value for value in table.totals if value is not None]
     if _constant(known):
-        said = f"All {len(known):,} completions have the total reward {number(known[0])}" if known else (
-            f"Not one of {len(table.totals):,} completions could be scored"
-        )  # fmt: skip
+        said = f"Not one of {len(table.totals):,} completions could be scored"
+        if known:
+            said = f"All {len(known):,} completions have the total reward {number(known[0])}"
         raise InputError(
             f"{said}, so there is nothing to learn from. Read the completions above. If right ones score nothing, "
             "correct the reward (scripts/score.py). Else take easier or harder rows, or show an example in the prompt.",
@@ -155,9 +154,10 @@ def _best_before_training(reward: Reward, prepared: PreparedRun) -> float | None
     if prepared.recipe.environments:
         return None
     task, metric, scorer = prepared.task, prepared.metric, prepared.scorer
-    parts = [(part, metric[label]) for label, part in task.parts.items() if reward.applies(label)] if not isinstance(
-        metric, Reward
-    ) else [(task, metric)]  # fmt: skip
+    if isinstance(metric, Reward):
+        parts = [(task, metric)]
+    else:
+        parts = [(part, metric[label]) for label, part in task.parts.items() if reward.applies(label)]
     others = {other.label for other in scorer.rewards} - {reward.label}
     values: list[float] = []
     for part, decisive in parts:
