@@ -27,14 +27,16 @@ import time
 import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe, RecipeError, extended_text, load_recipe
 from rlvr.errors import InputError, Problem, is_disk_full
 from rlvr.formatting import count
+from rlvr.preflight import PROFILE_MINUTES
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
@@ -59,7 +61,10 @@ def main(words: Sequence[str] | None = None) -> int:
     console.silence_libraries()
     gc.disable()  # until training: collecting after imports takes a tenth of a check's time
     try:
-        return check(options, overrides) if options.check else run(load_recipe(options.config, overrides))
+        if options.check:
+            return check(options, overrides)
+        recipe = load_recipe(options.config, overrides)
+        return profile(recipe, options) if options.profile else run(recipe)
     except InputError as error:
         if options.json:
             print_as_json(error.problems)
@@ -95,9 +100,20 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     parser.add_argument("--thorough", action="store_true", help="with --check: attack the rewards (docs/red-team.md)")
     parser.add_argument("--world_size", type=int, metavar="N", help="with --check: check for N processes")
     parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="measure two generations with their updates, project the whole run, keep nothing (docs/estimates.md)",
+    )
+    parser.add_argument(
+        "--profile_minutes",
+        type=float,
+        metavar="N",
+        help=f"with --profile: end after the step that passes N minutes; default: {PROFILE_MINUTES:g}",
+    )
+    parser.add_argument(
         "--machine",
         metavar="NAME",
-        help="with --check: estimate for this GPU or instance type, such as ml.g6e.12xlarge",
+        help="with --check: estimate for this GPU or instance type, such as ml.g6e.12xlarge; with --profile: its price",
     )
     parser.add_argument(
         "--launcher",
@@ -105,9 +121,15 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
         help="with --check: check for this launcher (accelerate_configs/); default: the one in use",
     )
     options, overrides = parser.parse_known_args(words)
-    for_other_machine = any((options.world_size is not None, options.machine, options.launcher))
+    for_other_machine = options.world_size is not None or options.launcher
     if (for_other_machine or options.json or options.thorough) and not options.check:
-        parser.error("--json, --thorough, --world_size, --machine and --launcher need --check")
+        parser.error("--json, --thorough, --world_size and --launcher need --check")
+    if options.check and options.profile:
+        parser.error("--check and --profile exclude each other: a profile checks first")
+    if options.machine and not (options.check or options.profile):
+        parser.error("--machine needs --check or --profile")
+    if options.profile_minutes is not None and not (options.profile and options.profile_minutes > 0):
+        parser.error("--profile_minutes needs --profile and a number above 0")
     if options.world_size is not None and options.world_size < 1:
         parser.error("--world_size must be at least 1")
     return options, overrides
@@ -143,6 +165,32 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
         warnings = sum(remark.level == "warning" for remark in prepared.remarks)
         console.info(f"No errors, {count(warnings, 'warning')}: see above." if warnings else "No problems found.")
         return 0
+
+
+def profile(recipe: Recipe, options: argparse.Namespace) -> int:
+    """Measure two generations in a temporary folder on the disk of the run; return the exit code."""
+    machine = None
+    if options.machine:
+        from rlvr.estimates.machines import find_machine
+
+        machine = find_machine(options.machine)
+    announce(recipe)
+    parent = next(folder for folder in recipe.output_dir.absolute().parents if folder.is_dir())
+    with (
+        console.remembered_interrupts(signal.SIGINT, signal.SIGTERM),
+        TemporaryDirectory(prefix=".profile-", dir=parent, ignore_cleanup_errors=True) as folder,
+    ):
+        from rlvr.preflight.prepare import prepare_run
+
+        console.silence_loading_bars()
+        with prepare_run(replace(recipe, settings={**recipe.settings, "output_dir": folder})) as prepared:
+            introduce(recipe, prepared.remarks)
+            from rlvr.preflight.profile import profile_run  # imports TRL's trainer: only after all checks
+
+            gc.enable()
+            profile_run(prepared, STARTED, options.profile_minutes or PROFILE_MINUTES, machine)
+            prepared.state.destroy_process_group()
+    return 0
 
 
 def run(recipe: Recipe) -> int:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Start a host's program in a SageMaker training job. pid1.py runs it on every host. The job's environment sets
 # GRPO_RECIPE; GRPO_LAUNCHER (a file of accelerate_configs/, or python); with several instance groups GRPO_TRAIN_GROUP,
-# GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; and GRPO_RAY=1 for one Ray cluster of all hosts. See docs/sagemaker.md.
+# GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; GRPO_RAY=1 for one Ray cluster of all hosts; and GRPO_PROFILE, the words of a
+# profile. See docs/sagemaker.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -64,9 +65,14 @@ train)
             --same_network --rdzv_backend static
         )
     fi
+    output=/opt/ml/checkpoints/run
+    read -ra profile <<< "${GRPO_PROFILE:-}"
+    if [[ -n ${GRPO_PROFILE:-} ]]; then
+        output=/tmp/run  # the service would copy what is below /opt/ml/checkpoints to the bucket
+    fi
     program=(
         train "${launch[@]}"
-        -m rlvr.sagemaker.container.rank run_grpo.py --config "$recipe" --output_dir /opt/ml/checkpoints/run
+        -m rlvr.sagemaker.container.rank run_grpo.py --config "$recipe" --output_dir "$output" "${profile[@]}"
     )
     ;;
 judge)

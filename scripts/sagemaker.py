@@ -3,6 +3,7 @@
 
     python scripts/sagemaker.py plan --config RECIPE --instance_type ml.g6e.12xlarge --role ARN --region us-east-1
     python scripts/sagemaker.py submit --config RECIPE …     # the same options; refuses what plan reports as wrong
+    python scripts/sagemaker.py submit --profile --config RECIPE …   # a short job: what will the run take?
     python scripts/sagemaker.py follow JOB                   # from any machine; Ctrl-C does not stop the job
     python scripts/sagemaker.py stop JOB                     # the job saves a checkpoint first
     python scripts/sagemaker.py resume JOB                   # a new job on the same checkpoints
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.errors import InputError
+from rlvr.preflight import PROFILE_MINUTES
 
 if TYPE_CHECKING:
     from rlvr.sagemaker.cleanup import JobResources
@@ -54,6 +56,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     options, overrides = parser.parse_known_args(console.replace_former_flags(words, FORMER_FLAGS))
     console.silence_libraries()
+    if getattr(options, "profile_minutes", None) is not None and not (options.profile and options.profile_minutes > 0):
+        parser.error("--profile_minutes needs --profile and a number above 0")
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
         parser.error(f"{options.command} has no option {' '.join(overrides)}")
     try:
@@ -93,6 +97,16 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument(
         "--allow_duplicate", action="store_true", help="start it even if a job of the same recipe is in progress"
     )
+    for command in (plan, submit):
+        command.add_argument(
+            "--profile", action="store_true", help="a short job that measures two generations (docs/estimates.md)"
+        )
+        command.add_argument(
+            "--profile_minutes",
+            type=float,
+            metavar="N",
+            help=f"with --profile: end after the step that passes N minutes; default: {PROFILE_MINUTES:g}",
+        )
     submit.add_argument("--follow", action="store_true", help="follow the job")
     resume = add_command("resume", "start a new job on the checkpoints of a stopped or failed job", takes_job=True)
     add_recipe_options(resume, required=False)
@@ -137,16 +151,32 @@ def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[st
     return [*overrides, *short]
 
 
-def _make_plan(config: Path, overrides: Sequence[str], *, ask_hub: bool, checkpoints: str | None = None) -> JobPlan:
+def _make_plan(
+    config: Path,
+    overrides: Sequence[str],
+    *,
+    ask_hub: bool,
+    checkpoints: str | None = None,
+    profile_minutes: float | None = None,
+) -> JobPlan:
     console.error(f"{config}: planning and checking the job …")  # some seconds
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # nothing is computed, and torch's compiler loads for a second
     from rlvr.sagemaker.plan import make_plan
 
-    return make_plan(config, overrides, ask_hub=ask_hub, checkpoints=checkpoints)
+    return make_plan(config, overrides, ask_hub=ask_hub, checkpoints=checkpoints, profile_minutes=profile_minutes)
+
+
+def _profile_minutes(options: argparse.Namespace) -> float | None:
+    return (options.profile_minutes or PROFILE_MINUTES) if options.profile else None
 
 
 def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
-    with _make_plan(options.config, _overrides(options, overrides), ask_hub=options.hub) as plan:
+    with _make_plan(
+        options.config,
+        _overrides(options, overrides),
+        ask_hub=options.hub,
+        profile_minutes=_profile_minutes(options),
+    ) as plan:
         if options.json:
             console.write(json.dumps(_as_json(plan), indent=2), sys.stdout)
         else:
@@ -173,7 +203,7 @@ def _as_json(plan: JobPlan) -> dict[str, object]:
 
 def _submit(options: argparse.Namespace, overrides: list[str]) -> int:
     overrides = _overrides(options, overrides)
-    with _make_plan(options.config, overrides, ask_hub=options.hub) as plan:
+    with _make_plan(options.config, overrides, ask_hub=options.hub, profile_minutes=_profile_minutes(options)) as plan:
         return _start(plan, overrides, allow_duplicate=options.allow_duplicate, follow=options.follow)
 
 

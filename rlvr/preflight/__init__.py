@@ -1,5 +1,8 @@
 """Checks of a run before a weight is loaded.
 
 TRL would report these problems after the first generation, or never: it finishes "successfully" with 0 steps if the
-data is smaller than a batch. check.py has the table of checks; prepare.py opens a run's resources.
+data is smaller than a batch. check.py has the table of checks; prepare.py opens a run's resources; profile.py measures
+the first two generations.
 """
+
+PROFILE_MINUTES = 30.0  # after which a profile makes no further step

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from rlvr import evaluation
+from rlvr import estimates, evaluation
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
@@ -26,7 +26,6 @@ from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
-from rlvr.estimates import Estimate
 from rlvr.modeling import loading, threads
 from rlvr.modeling.digests import base_digests
 from rlvr.modeling.vllm_engines import sends_adapter
@@ -61,6 +60,7 @@ class PreparedRun:
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
         environment: what scores depend on beside the recipe.
+        estimate: of memory and hours; None without a GPU.
         remarks: notes and warnings, in the order in which a person reads them.
     """
 
@@ -75,6 +75,7 @@ class PreparedRun:
     resumption: Resumption
     scorer: Scorer
     environment: dict[str, str]
+    estimate: estimates.Estimate | None
     remarks: tuple[Problem, ...]
 
 
@@ -175,6 +176,7 @@ def prepare_run(
             resumption,
             scorer,
             environment,
+            estimate,
             remarks,
         )
 
@@ -299,13 +301,13 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
     ]
 
 
-def _estimate_lines(estimate: Estimate | None) -> list[str]:
+def _estimate_lines(estimate: estimates.Estimate | None) -> list[str]:
     if estimate is None:
         return []
     return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]
 
 
-def _in_rounds(recipe: Recipe, estimate: Estimate | None, processes: int) -> Recipe:
+def _in_rounds(recipe: Recipe, estimate: estimates.Estimate | None, processes: int) -> Recipe:
     """The recipe with the completions that transformers generates at once, the same number on all processes."""
     from accelerate.utils import gather_object
 

@@ -144,6 +144,7 @@ METRICS = (
 PHASES = (
     ("time/generation", "generation"),
     ("time/tools", "tools"),
+    ("time/old_log_probabilities", "old log-probabilities"),
     ("time/rewards", "rewards"),
     ("time/update", "update"),
 )
@@ -259,7 +260,7 @@ def _band(run: RunRecord, low: str, high: str) -> tuple[Series, Series] | None:
 
 def _phases(metrics: Sequence[Mapping[str, Any]]) -> Iterator[Series]:
     """Yield the seconds of a step by phase, and the rest, over the steps that logged all phases of the run."""
-    phases = [(key, label) for key, label in PHASES if key != "time/tools" or any(key in line for line in metrics)]
+    phases = [(key, label) for key, label in PHASES if any(line.get(key) for line in metrics)]
     keys = ("step", "step_time", *(key for key, _ in phases))
     lines = [line for line in metrics if all(is_number(line.get(key)) for key in keys)]
     steps = [line["step"] for line in lines]

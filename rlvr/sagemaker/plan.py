@@ -22,6 +22,7 @@ from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError, Problem
+from rlvr.estimates.machines import INSTANCES
 from rlvr.formatting import byte_count
 from rlvr.sagemaker import cost, job_preflight, quotas, request
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts, missing_key_warning
@@ -33,6 +34,8 @@ _SHOWN_FOLDERS = 5
 _UNKNOWN_LOCATION = "unknown: no bucket is set, and the default bucket needs a role and a region"
 # SageMaker Studio's description of itself.
 STUDIO_METADATA = Path("/opt/ml/metadata/resource-metadata.json")
+PROFILE_VARIABLE = "GRPO_PROFILE"  # the words of run_grpo.py; scripts/run_finetuning.sh adds them
+_PROFILE_START_S = 1800  # for the requirements, the download of the model, and the step that passes the limit
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
@@ -164,7 +167,12 @@ def raise_problems(problems: Sequence[Problem]) -> None:
 
 
 def make_plan(
-    path: Path, overrides: Sequence[str] = (), *, ask_hub: bool = True, checkpoints: str | None = None
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    ask_hub: bool = True,
+    checkpoints: str | None = None,
+    profile_minutes: float | None = None,
 ) -> JobPlan:
     """Plan the job of a recipe.
 
@@ -173,6 +181,7 @@ def make_plan(
         ask_hub: whether the Hugging Face hub may be asked for the model's configuration and the data. False holds for
             the rest of the process, because the hub's libraries read it once.
         checkpoints: S3 URI of an earlier job's checkpoints to continue from.
+        profile_minutes: plan a short job that measures two generations and keeps nothing (`run_grpo.py --profile`).
 
     Raises:
         InputError: the recipe can't be read. Problems of the job are in the plan's `problems`.
@@ -181,7 +190,10 @@ def make_plan(
         os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
     try:
-        plan = _plan(*_load(path, overrides, checkpoints), folder)
+        recipe, settings = _load(path, overrides, checkpoints)
+        if profile_minutes is not None:
+            settings = _settings_of_profile(recipe, settings, profile_minutes)
+        plan = _plan(recipe, settings, folder)
         return replace(plan, resumes=checkpoints is not None)
     except BaseException:
         folder.cleanup()
@@ -196,11 +208,30 @@ def _load(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tupl
     return recipe, settings if checkpoints is None else replace(settings, checkpoints=checkpoints)
 
 
+def _settings_of_profile(recipe: Recipe, settings: SageMakerSettings, minutes: float) -> SageMakerSettings:
+    """The settings of a job that profiles: short, on demand, and with no checkpoints of a run."""
+    train, name = settings.train_group, request.base_name(recipe, settings)
+    has_price = train is not None and train.instance_type in INSTANCES
+    words = ["--profile", "--profile_minutes", f"{minutes:g}"]
+    words += ["--machine", train.instance_type] if train is not None and has_price else []
+    return replace(
+        settings,
+        job_name=f"{name[: request.MAX_BASE_NAME - len('-profile')]}-profile",
+        environment={**settings.environment, PROFILE_VARIABLE: " ".join(words)},
+        max_runtime_s=min(settings.max_runtime_s, int(60 * minutes) + _PROFILE_START_S),
+        spot=False,
+        max_wait_s=None,
+        checkpoints=None,
+    )
+
+
 def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.TemporaryDirectory[str]) -> JobPlan:
     problems = settings_problems(recipe, settings)
     name = request.job_name(request.base_name(recipe, settings))
     files = collect_files(recipe, request.job_environment(recipe, settings), Path(folder.name))
-    digest = request.recipe_digest(files.recipe.as_dict() | {"channels": dict(settings.channels)})
+    profile = settings.environment.get(PROFILE_VARIABLE)
+    material = files.recipe.as_dict() | {"channels": dict(settings.channels)}
+    digest = request.recipe_digest(material | ({"profile": profile} if profile else {}))
     plan = JobPlan(recipe, settings, name, files, digest, folder, notes=list(files.notes))
     if settings.network_isolation:
         requirements = re.findall(r"^[\w.-]+(?:\[\w+\])?", (files.code / "requirements.txt").read_text(), re.MULTILINE)
@@ -223,7 +254,7 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
         plan.processes = result.processes
         warning = missing_key_warning(recipe, settings)
         plan.preflight = [*([str(warning)] if warning is not None else []), *result.lines, *result.notes]
-        plan.costs = cost.cost_lines(settings, result.estimate)
+        plan.costs = cost.cost_lines(settings, None if profile else result.estimate)
         problems += result.problems
     plan.problems = list({problem.message: problem for problem in [*problems, *files.problems]}.values())
     return plan

@@ -85,7 +85,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
         self._scores: BatchScores  # of the last generation
         self._logged_columns: set[str] = set()
-        self._seconds = dict.fromkeys(("generation", "tools", "rewards"), 0.0)
+        self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
@@ -293,7 +293,7 @@ class RecipeTrainer(EnvironmentTrainer):
             part = slice(start, start + at_once)
             prompts = prompt_ids[part]
             if self._stop_strings:
-                with self._model_for_generation() as model:
+                with self.model_for_generation() as model:
                     ids += generate(
                         model, self.text_tokenizer, prompts, self.generation_config, stop_strings=self._stop_strings
                     )
@@ -302,7 +302,8 @@ class RecipeTrainer(EnvironmentTrainer):
                 ids += super().generate_turn(prompts, images, fields, num_generations, **kwargs)[0]
         return ids, None
 
-    def _model_for_generation(self) -> Any:
+    def model_for_generation(self) -> Any:
+        """The model with whole weights and without activation checkpointing, as a context; collective."""
         return unwrap_model_for_generation(
             self.model_wrapped,
             self.accelerator,
@@ -336,8 +337,15 @@ class RecipeTrainer(EnvironmentTrainer):
         return loss
 
     def compute_log_probabilities(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled():  # of the update
+            output = super().compute_log_probabilities(*args, **kwargs)
+            self._log_probabilities = output[0].detach()
+            return output
+        started = time.perf_counter()
         output = super().compute_log_probabilities(*args, **kwargs)
-        self._log_probabilities = output[0].detach()
+        if self.accelerator.device.type == "cuda":
+            torch.cuda.synchronize()  # or the rewards' time would contain the kernels that still run
+        self._seconds["old_log_probabilities"] += time.perf_counter() - started
         return output
 
     def compute_grpo_loss(self, model: Any, inputs: Any) -> torch.Tensor:
@@ -375,7 +383,7 @@ class RecipeTrainer(EnvironmentTrainer):
         if self._validation is None:
             return {}
         training = self.model.training
-        with self._model_for_generation() as model, torch.no_grad():
+        with self.model_for_generation() as model, torch.no_grad():
             self.model.eval()
             metrics = self._validation(model, self.text_tokenizer, metric_key_prefix)
         self.model.train(training)

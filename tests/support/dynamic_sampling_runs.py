@@ -92,8 +92,10 @@ class FinishedRun:
 
     @property
     def without_clock(self) -> list[dict[str, Any]]:
-        clock = ("time", "step_time", "time/generation", "time/rewards", "time/update")
-        return [{key: value for key, value in line.items() if key not in clock} for line in self.lines]
+        return [
+            {key: value for key, value in line.items() if not key.startswith("time") and key != "step_time"}
+            for line in self.lines
+        ]
 
     def ranks(self) -> list[list[Call]]:
         """The calls of each rank."""

@@ -87,7 +87,8 @@ def train(command: Sequence[str]) -> int:
         reason, code = failure_reason(exits, code) if code else ("", 0)
         if on_ray and leads and code in (0, STOPPED_EARLY):
             heartbeat.wait_for_disconnect(_other_trainers(), RAY_END_TIMEOUT_S)
-    if leads and (code == 0 or is_trained(RUN)):  # also if the evaluation failed or was stopped
+    # Also if the evaluation failed or was stopped. A profile leaves no run.
+    if leads and RUN.is_dir() and (code == 0 or is_trained(RUN)):
         export_model(RUN, MODEL)
     if code == 0:
         return 0

@@ -16,7 +16,7 @@ import yaml
 
 from rlvr.sagemaker import follow, job
 from tests.conftest import REPOSITORY, Command
-from tests.support.sagemaker_emulator import containers
+from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.job import ACCOUNT, REGION, EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService
 from tests.support.short_job_runs import QUICK, logged_steps, reward_words, saved_steps
@@ -234,3 +234,17 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     assert logged_steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 10)), (
         "each once, in two jobs"
     )
+
+
+def test_a_profile_is_followed_to_its_projection_and_leaves_no_run(
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
+) -> None:
+    words = [*recipe_options(service), *MEASURED, *FEW_ROWS, "--max_steps", "9", "--profile", "--follow"]
+    done = sagemaker("submit", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("generation 2", "whole run", "Completed after"):
+        assert part in done.stdout, done.stdout
+    profiled = job.find_job("runs/demo-arithmetic")
+    emulated = service.job(profiled.name)
+    assert emulated.codes == [{"algo-1": 0}] and "9 updates" in emulated.log()
+    assert storage.keys(service.client("s3"), f"{profiled.checkpoints}/run") == []

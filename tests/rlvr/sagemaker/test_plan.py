@@ -143,6 +143,21 @@ def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignore
         assert plan.problems == []
 
 
+def test_a_profile_is_a_short_job_of_its_own() -> None:
+    words = [*SETTINGS, *SMALL, "--sagemaker.checkpoints", "s3://bucket/mine", "--save_strategy", "steps"]
+    words += ["--sagemaker.spot", "true", "--sagemaker.max_wait_s", "90000"]
+    with make_plan(DEMO, words) as training, make_plan(DEMO, words, profile_minutes=5) as profile:
+        assert profile.problems == [] and profile.request is not None
+        request = profile.request
+        assert request["Environment"]["GRPO_PROFILE"] == "--profile --profile_minutes 5", "the price is unknown"
+        assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 5 * 60 + 1800
+        assert "EnableManagedSpotTraining" not in request, "it can't continue"
+        assert profile.name.startswith("demo-arithmetic-profile-")
+        assert "mine" not in request["CheckpointConfig"]["S3Uri"], "the checkpoints of a run"
+        assert profile.digest != training.digest, "a run in progress is no duplicate of it"
+        assert training.request is not None and "GRPO_PROFILE" not in training.request["Environment"]
+
+
 @pytest.mark.parametrize(
     ("groups", "expected", "why"),
     [

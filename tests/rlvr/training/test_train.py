@@ -558,9 +558,10 @@ def test_the_figures_that_trl_lacks_are_there_and_right(tmp_path: Path) -> None:
     assert lines[1]["policy_kl"] != 0, "one update later it isn't"
     timed = read_metrics(tmp_path / "metrics.jsonl")
     for line in timed:
-        parts = [line[f"time/{name}"] for name in ("generation", "rewards", "update")]
+        parts = [line[f"time/{name}"] for name in ("generation", "old_log_probabilities", "rewards", "update")]
         assert all(part >= 0 for part in parts) and sum(parts) == pytest.approx(line["step_time"], rel=0.1, abs=0.05)
-    assert timed[1]["time/generation"] == 0, "the second step used the first one's completions"
+    assert timed[0]["time/old_log_probabilities"] > 0, "the second step needs them"
+    assert timed[1]["time/generation"] == timed[1]["time/old_log_probabilities"] == 0, "it used the first one's"
 
 
 def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path) -> None:

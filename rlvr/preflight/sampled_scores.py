@@ -1,0 +1,168 @@
+"""What the completions of a profile scored, and which rewards gave one value to all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
+
+from rlvr import console
+from rlvr.data.mixture import COLUMN as TASK
+from rlvr.errors import InputError, Problem
+from rlvr.formatting import number, percent, shorten
+from rlvr.preflight.prepare import PreparedRun
+from rlvr.preflight.trial_answers import answers_to_try, score_answers
+from rlvr.rescoring.completions import one_line
+from rlvr.rescoring.conversations import as_text
+from rlvr.scoring.reward import Reward, total
+from rlvr.training.batch_merge import CompletionTable
+
+MAX_SHOWN = 480  # characters of a completion
+TRIED_ROWS = 16  # of a reward that is constant
+
+
+@dataclass(frozen=True)
+class ScoredCompletions:
+    """The completions of all measured generations, after gates and masks.
+
+    Attributes:
+        values: of each completion, in the order of `rewards`; None where a reward did not score it.
+        totals: the weighted sum of each; None where the row is masked.
+        correct: whether the metric takes each as right; None where it is no reward of the recipe, or gave no score.
+        group: completions of each prompt.
+    """
+
+    rewards: Sequence[Reward]
+    prompts: list[Any]
+    completions: list[Any]
+    values: list[list[float | None]]
+    totals: list[float | None]
+    correct: list[bool | None]
+    group: int
+
+    @classmethod
+    def of(cls, tables: Sequence[CompletionTable], prepared: PreparedRun) -> ScoredCompletions:
+        rewards, metric, labels = prepared.rewards, prepared.metric, [reward.label for reward in prepared.rewards]
+        values: list[list[float | None]] = []
+        correct: list[bool | None] = []
+        for table in tables:
+            tasks = table.extra.get(TASK) or [None] * len(table.prompt)
+            columns = zip(*(table.rewards[label] for label in labels), strict=True)
+            for task, row in zip(tasks, columns, strict=True):
+                values.append([None if value is None or math.isnan(value) else value for value in row])
+                decisive = metric if isinstance(metric, Reward) else metric[task]
+                value = values[-1][labels.index(decisive.label)] if decisive in rewards else None
+                correct.append(None if value is None else value >= 1)
+        return cls(
+            rewards,
+            [prompt for table in tables for prompt in table.prompt],
+            [completion for table in tables for completion in table.completion],
+            values,
+            [total(row, rewards) for row in values],
+            correct,
+            prepared.plan.generations,
+        )
+
+    def of_reward(self, index: int) -> list[float]:
+        return [value for row in self.values if (value := row[index]) is not None]
+
+    def with_spread(self) -> float:
+        """The share of groups whose totals differ."""
+        starts = range(0, len(self.totals), self.group)
+        groups = [[value for value in self.totals[start : start + self.group] if value is not None] for start in starts]
+        return fmean(not _constant(own) for own in groups)
+
+    def lines(self) -> list[str]:
+        known = [value for value in self.totals if value is not None]
+        columns = [(reward.label, self.of_reward(index)) for index, reward in enumerate(self.rewards)]
+        rows = [
+            [name, *(f"{figure:.3f}" for figure in (fmean(own), pstdev(own), min(own), max(own)))] if own
+            else [name, *"----"]
+            for name, own in [*columns, ("weighted sum", known)]
+        ]  # fmt: skip
+        judged = [value for value in self.correct if value is not None]
+        right = f"{percent(fmean(judged))} of {len(judged):,} sampled completions are right; " if judged else ""
+        return [
+            "",
+            console.table(["reward", "mean", "spread", "lowest", "highest"], rows),
+            "",
+            f"  {right}{percent(self.with_spread())} of the groups have a spread",
+            *self._examples(),
+        ]
+
+    def _examples(self) -> Iterator[str]:
+        """The completions with the lowest, the middle and the highest total."""
+        ranked = sorted((value, row) for row, value in enumerate(self.totals) if value is not None)
+        if not ranked:
+            return
+        for place in dict.fromkeys([0, len(ranked) // 2, len(ranked) - 1]):
+            value, row = ranked[place]
+            scores = zip(self.rewards, self.values[row], strict=True)
+            parts = ", ".join(f"{reward.label} {number(score)}" for reward, score in scores if score is not None)
+            completion = shorten(as_text(self.completions[row]).strip(), MAX_SHOWN)
+            yield f"\n  total {number(value)}: {parts}"
+            yield f"    prompt      {one_line(as_text(self.prompts[row]), 120, end=True)}"
+            yield f"    completion  {one_line(completion, 2 * MAX_SHOWN)}"
+
+
+def _constant(values: Sequence[float]) -> bool:
+    return not values or max(values) - min(values) < 1e-6  # sums of equal parts differ by rounding
+
+
+def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterator[Problem]:
+    """Rewards with one value for all completions: a warning, or a note at the best value of the trial.
+
+    Raises:
+        InputError: the total is constant.
+    """
+    known = [value for value in table.totals if value is not None]
+    if _constant(known):
+        said = f"Not one of {len(table.totals):,} completions could be scored"
+        if known:
+            said = f"All {len(known):,} completions have the total reward {number(known[0])}"
+        raise InputError(
+            f"{said}, so there is nothing to learn from. Read the completions above. If right ones score nothing, "
+            "correct the reward (scripts/score.py). Else take easier or harder rows, or show an example in the prompt.",
+            kind="constant-reward",
+            key="rewards",
+        )
+    for index, reward in enumerate(table.rewards):
+        values = table.of_reward(index)
+        if not values or not _constant(values):
+            continue
+        best = _best_before_training(reward, prepared)
+        sign = math.copysign(1, reward.weight)
+        if best is not None and values[0] * sign >= best * sign:
+            message = f"The reward {reward.name} is {number(values[0])}, its best value, for all completions."
+            yield Problem(message, "constant-reward", f"rewards.{reward.name}", level="note")
+            continue
+        reached = f" Before training, an answer got {number(best)}." if best is not None else ""
+        yield Problem(
+            f"The reward {reward.name} is {number(values[0])} for all {len(values):,} completions, so it trains "
+            f"nothing.{reached} Show an example of what it asks for in the prompt, change the form that it asks for, "
+            "or remove it.",
+            "constant-reward",
+            f"rewards.{reward.name}",
+            level="warning",
+        )
+
+
+def _best_before_training(reward: Reward, prepared: PreparedRun) -> float | None:
+    """The best value of the answers that a check tries; None where they can't be tried without an environment."""
+    if prepared.recipe.environments:
+        return None
+    task, metric, scorer = prepared.task, prepared.metric, prepared.scorer
+    if isinstance(metric, Reward):
+        parts = [(task, metric)]
+    else:
+        parts = [(part, metric[label]) for label, part in task.parts.items() if reward.applies(label)]
+    others = {other.label for other in scorer.rewards} - {reward.label}
+    values: list[float] = []
+    for part, decisive in parts:
+        rows = range(0, len(part.train), max(1, len(part.train) // TRIED_ROWS))[:TRIED_ROWS]
+        answers = answers_to_try(part, rows, decisive, is_played=False)
+        scored = score_answers(part, answers, scorer, None, others)
+        values += [value for row in scored.values if (value := row[scorer.rewards.index(reward)]) is not None]
+    return (max if reward.weight >= 0 else min)(values, default=None)
