@@ -3,8 +3,8 @@
     python scripts/make_own_task.py                      # data/own-task/train.jsonl and test.jsonl
     python scripts/make_own_task.py --output data/other
 
-Each row has a `message` and its `final_answer`. The rows of test.jsonl share no template, person or company with the
-rows of train.jsonl. The files are the same on each machine. Replace this script by your own data: docs/write-a-reward.md.
+Each row has a `message` and its `final_answer`. Held-out rows, in test.jsonl, have other templates, persons and
+companies. The files are the same on each machine. docs/write-a-reward.md says how to use your own data instead.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from rlvr import console  # not found: run `make install`, then `. .venv/bin/act
 from rlvr.data.io import write_rows
 
 ROWS = {"train": 400, "test": 100}
+# fmt: off
 FIRST_NAMES = {
-    "train": "Maria James Aisha Pedro Yuki Olga Daniel Fatima Lucas Ingrid Tomas Priya Helen Samuel Nadia Victor".split(),
-    "test": "Carla Ahmed Sofia George Mei Robert Elena Kofi Julia Martin".split(),
+    "train": ["Maria", "James", "Aisha", "Pedro", "Yuki", "Olga", "Daniel", "Fatima", "Lucas", "Ingrid", "Tomas",
+              "Priya", "Helen", "Samuel", "Nadia", "Victor"],
+    "test": ["Carla", "Ahmed", "Sofia", "George", "Mei", "Robert", "Elena", "Kofi", "Julia", "Martin"],
 }
 LAST_NAMES = {
-    "train": "Lopez Carter Khan Silva Tanaka Petrova Weber Haddad Moreau Larsen Novak Sharma Brooks Osei Rossi Stein".split(),
-    "test": "Mendes Farouk Ricci Palmer Chen Hughes Popov Boateng Schmidt Olsen".split(),
+    "train": ["Lopez", "Carter", "Khan", "Silva", "Tanaka", "Petrova", "Weber", "Haddad", "Moreau", "Larsen", "Novak",
+              "Sharma", "Brooks", "Osei", "Rossi", "Stein"],
+    "test": ["Mendes", "Farouk", "Ricci", "Palmer", "Chen", "Hughes", "Popov", "Boateng", "Schmidt", "Olsen"],
 }
 COMPANIES = {
-    "train": "northwind bluepeak redwood solaris harborline greenfield ironbridge clearwater silverline oakhill".split(),
-    "test": "sunridge lakeside brightway stonegate riverton maplecraft".split(),
+    "train": ["northwind", "bluepeak", "redwood", "solaris", "harborline", "greenfield", "ironbridge", "clearwater",
+              "silverline", "oakhill"],
+    "test": ["sunridge", "lakeside", "brightway", "stonegate", "riverton", "maplecraft"],
 }
-ADDRESSES = ("{first}.{last}", "{initial}{last}", "{first}_{last}", "{first}{number}", "{last}.{first}", "{first}-{last}")
+ADDRESSES = ("{first}.{last}", "{initial}{last}", "{first}_{last}", "{first}{number}", "{last}.{first}",
+             "{first}-{last}")
 DOMAINS = ("{company}.example", "mail.{company}.example", "{company}-group.example")
+# fmt: on
 TEMPLATES = {
     "train": (
         "This is {name} from {Company}: please send the invoice to {address} before {day}.",
@@ -84,6 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("data/own-task"), metavar="DIR", help="the folder to write")
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
     for split in ROWS:
         write_rows(options.output / f"{split}.jsonl", make_rows(split))
         console.info(str(options.output / f"{split}.jsonl"))
