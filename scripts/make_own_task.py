@@ -4,7 +4,7 @@
     python scripts/make_own_task.py --output data/other
 
 Each row has a `message` and its `final_answer`. Held-out rows, in test.jsonl, have other templates, persons and
-companies. The files are the same on each machine. docs/write-a-reward.md says how to use your own data instead.
+companies. The files are the same on each machine. docs/recipes.md says how to use your own data instead.
 """
 
 from __future__ import annotations
