@@ -19,6 +19,7 @@ from rlvr.environments.loading import load_environments
 from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
+from scripts import make_own_task
 from tests.support.environment_data import (
     write_calls,
     write_choices,
@@ -64,6 +65,12 @@ def with_one_more_reward(path: Path, folder: Path) -> Path:
     copy = folder / path.name
     copy.write_text(yaml.safe_dump(content), encoding="utf-8")
     return copy
+
+
+def write_own_task(folder: Path) -> Path:
+    for split in make_own_task.ROWS:
+        write_rows(folder / f"{split}.jsonl", make_own_task.make_rows(split))
+    return folder
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -145,6 +152,7 @@ def stand_ins(
         "text_to_sql": write_questions_on_tables(tmp_path_factory.mktemp("tables")),
         "instruction_following": write_instructions(tmp_path_factory.mktemp("instructions")),
         "squad_numbers": write_questions_on_articles(tmp_path_factory.mktemp("articles")),
+        "jsonl": write_own_task(tmp_path_factory.mktemp("own-task")),
     }
 
 
