@@ -381,6 +381,23 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path: Path) -> None
     assert checkpoints.newest_complete(tmp_path) is not None
 
 
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_a_longer_run_continues_a_finished_one_at_the_rate_of_its_own_schedule(tmp_path: Path, schedule: str) -> None:
+    """A linear schedule ends at 0, and transformers would make one more step at this rate."""
+    settings = {"lr_scheduler_type": schedule, "save_strategy": "steps", "save_steps": 2}
+    trainer, recipe, _ = build(tmp_path / "whole", settings={**settings, "max_steps": 4})
+    whole = train(trainer, recipe)
+    first, recipe, _ = build(tmp_path / "parts", settings={**settings, "max_steps": 2})
+    train(first, recipe)
+    second, recipe, _ = build(tmp_path / "parts", settings={**settings, "max_steps": 4})
+    parts = train(second, recipe, begin=tmp_path / "parts" / "checkpoint-2")
+    assert [line["learning_rate"] for line in parts[2:]] == [line["learning_rate"] for line in whole[2:]]
+    if schedule == "constant":
+        assert parts == whole and torch.equal(training.fingerprint(second), training.fingerprint(trainer))
+    else:
+        assert parts[2]["grad_norm"] != 0 and second.optimizer.param_groups[0]["lr"] == 0
+
+
 class Generations(TrainerCallback):
     """Counts the generations of each step, and records which steps were expected to have one."""
 
