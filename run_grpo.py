@@ -41,6 +41,7 @@ from rlvr.preflight import PROFILE_MINUTES
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
+    from rlvr.artifacts.resumption import Resumption
     from rlvr.config.batch_plan import BatchPlan
     from rlvr.evaluation.scores import SampledGroups
     from rlvr.preflight.prepare import PreparedRun
@@ -210,7 +211,7 @@ def run(recipe: Recipe) -> int:
         console.silence_loading_bars()
         stack.enter_context(lock_run(recipe.output_dir, launch.join(recipe)))
         prepared = stack.enter_context(prepare_run(recipe))
-        introduce(recipe, prepared.remarks)
+        introduce(recipe, prepared.remarks, prepared.resumption)
         stages = Run(prepared.recipe, prepared, stop)
         gc.enable()
         if interrupts:
@@ -433,10 +434,14 @@ def announce(recipe: Recipe) -> None:
     console.error(f"{recipe.path}: loading torch, transformers and TRL …")
 
 
-def introduce(recipe: Recipe, remarks: Iterable[Problem]) -> None:
-    """Print what will run."""
+def introduce(recipe: Recipe, remarks: Iterable[Problem], resumption: Resumption | None = None) -> None:
+    """Print what will run. A run that continues printed the notes when it began: one line, and its warnings."""
     rewards = " + ".join(f"{spec.weight:g} x {spec.name}" for spec in recipe.rewards)
-    console.info(f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}")
+    line = f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}"
+    if resumption is not None and not resumption.fresh:
+        line = "; ".join([line, *resumption.notes])
+        remarks = [remark for remark in remarks if remark.level == "warning"]
+    console.info(line)
     for remark in remarks:
         console.info(f"  {remark}")
 

@@ -246,6 +246,24 @@ def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_r
 
 
 @pytest.mark.slow
+def test_a_finished_run_is_trained_further_and_prints_its_set_up_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--config", str(DEMO), *SHORT, "--save_strategy", "steps", "--output_dir", str(tmp_path / "run")]
+    assert run_grpo.main(words) == 0
+    assert any(line.startswith("  CPU threads") for line in capsys.readouterr().out.splitlines())
+    assert run_grpo.main([*words, "--max_steps", "3"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "checkpoint-2, step 2" in said[0] and "max_steps was 2, now 3" in said[0]
+    set_up = said[1 : said.index(next(line for line in said if "before training" in line))]
+    assert all(line.startswith("  warning: ") for line in set_up), "what may be new"
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "reward" in line] == [1, 2, 3]
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 3
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["run"], "not moved aside"
+
+
+@pytest.mark.slow
 def test_a_run_that_continues_judges_base_and_trained_alike(start: Start, tmp_path: Path) -> None:
     """Else a change of the verifier between stop and continuation is reported as a gain."""
     (tmp_path / "own_verdict.py").write_text("def verdict(text):\n    return 0.0\n")

@@ -75,14 +75,19 @@ def process_file(folder: Path, process: int) -> Path:
     return folder / f"between_steps_{process}.pt"
 
 
-def mark_complete(folder: Path, step: int, identity: Identity) -> None:
-    """Mark a checkpoint as complete. Call it after every process has written its part."""
+def mark_complete(folder: Path, step: int, identity: Identity, *, save_s: float | None = None) -> None:
+    """Mark a checkpoint as complete. Call it after every process has written its part.
+
+    Args:
+        save_s: seconds that saving took, by which a continuation plans its own saves.
+    """
     content = {
         "format": directory.FORMAT,
         "step": step,
         "files": {str(file.relative_to(folder)): file.stat().st_size for file in _files(folder)},
         "identity": asdict(identity),
         "versions": directory.versions(),
+        "save_s": save_s,
     }
     directory.write_json(folder / MARKER, content)
 

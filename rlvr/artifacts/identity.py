@@ -78,11 +78,13 @@ class Identity:
         return cls(content, processes, launcher, rows, golds, dict(model or {}))
 
     def differences(self, earlier: Identity) -> list[str]:
-        """The differences to an earlier run that change numbers, a phrase each."""
+        """The differences to an earlier run that change numbers, a phrase each. More training is none."""
         phrases = []
         defaults = schema.defaults()  # a run's recipe.yaml has them, the recipe that it was made from has not
         # The commits themselves are compared, whether the recipe names them or not.
         known = {"model_revision"} if "revision" in self.model and "revision" in earlier.model else set()
+        if more_training(self.recipe, earlier.recipe):
+            known |= {"max_steps", "num_train_epochs"}
         for key in sorted({*self.recipe, *earlier.recipe} - RESUME_MAY_CHANGE - known):
             default = defaults.get(key, "not given")
             was, now = (_without_locations(key, run.recipe.get(key, default)) for run in (earlier, self))
@@ -105,6 +107,21 @@ class Identity:
         if self.rows != earlier.rows:
             phrases.append("the task returns other training prompts, another order or, in a curriculum, difficulty")
         return phrases
+
+
+def more_training(now: Mapping[str, Any], was: Mapping[str, Any]) -> str:
+    """The change by which a recipe trains for more steps than an earlier one, as "max_steps was 20, now 40".
+
+    "" if it doesn't, if that is unknown, or if a curriculum orders the rows by the number of steps.
+    """
+    defaults = schema.defaults()
+    steps, earlier_steps = (recipe.get("max_steps", defaults["max_steps"]) for recipe in (now, was))
+    key = "max_steps" if steps > 0 else "num_train_epochs"
+    after, before = (recipe.get(key, defaults[key]) for recipe in (now, was))
+    same_key = (steps > 0) == (earlier_steps > 0)
+    if not same_key or after <= before or now.get("curriculum", "none") != "none":
+        return ""
+    return f"{key} was {before:g}, now {after:g}"
 
 
 def _digest_of(rows: Dataset, columns: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.artifacts import checkpoints, directory
-from rlvr.artifacts.identity import Identity
+from rlvr.artifacts.identity import Identity, more_training
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 
@@ -113,11 +113,13 @@ class Resumption:
         checkpoint: folder to continue from; None to begin at step 0.
         trained: training is over and saved; only the evaluation is left.
         notes: sentences for people.
+        extends_finished: the checkpoint is of a run that is done, and this one trains for more steps.
     """
 
     checkpoint: Path | None = None
     trained: bool = False
     notes: tuple[str, ...] = ()
+    extends_finished: bool = False
 
     @property
     def fresh(self) -> bool:
@@ -132,10 +134,16 @@ def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
             "checkpoint-incomplete", or "later-format".
     """
     resumption, folder, content = _find_beginning(recipe)
-    if folder is not None:
+    if folder is None:
+        return resumption
+    try:
         notes = _check_identity(identity, folder, content)
-        resumption = replace(resumption, notes=(*resumption.notes, *notes))
-    return resumption
+    except InputError as error:
+        if resumption.extends_finished and error.problems[0].kind == "checkpoint-mismatch":
+            note = f"the finished run in {recipe.output_dir} is a different one: this one begins at step 0"
+            return Resumption(notes=(note,))
+        raise
+    return replace(resumption, notes=(*resumption.notes, *notes))
 
 
 def earlier_engine(recipe: Recipe) -> bool | None:
@@ -163,10 +171,11 @@ def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[st
                 path=folder,
             )
         return Resumption(folder, notes=(_continues_from(folder),)), folder, checkpoints.read_marker(folder)
-    if status is None or status["status"] == "done":
+    more = status is not None and more_training(recipe.as_dict(), (status.get("identity") or {}).get("recipe") or {})
+    if status is None or (status["status"] == "done" and not more):
         return Resumption(), None, {}
     notes = []
-    if status["status"] == "trained":
+    if status["status"] == "trained" and not more:
         saved = recipe.output_dir / str(status.get("saved"))
         if (saved / "adapter_config.json").is_file() or (saved / "config.json").is_file():
             note = f"training is done ({saved}); only the evaluation is left"
@@ -175,7 +184,17 @@ def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[st
         if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
             notes.append(f"{folder.name} is skipped: {fault}")
             continue
-        return Resumption(folder, notes=(*notes, _continues_from(folder))), folder, checkpoints.read_marker(folder)
+        resumption = Resumption(
+            folder, notes=(*notes, _continues_from(folder)), extends_finished=status["status"] == "done"
+        )
+        return resumption, folder, checkpoints.read_marker(folder)
+    if more and status["status"] in ("done", "trained"):
+        notes.append(
+            f"the finished run in {recipe.output_dir} kept no checkpoint (save_strategy): this one begins at step 0. "
+            "To train its model further instead, merge it (scripts/export.py RUN --to merged --out FOLDER) and set "
+            "model_name_or_path to that folder"
+        )
+        return Resumption(notes=tuple(notes)), None, {}
     notes.append(f"the earlier run in {recipe.output_dir} left no complete checkpoint: this one begins at step 0")
     return Resumption(notes=tuple(notes)), None, {}
 
@@ -233,6 +252,9 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
             kind="checkpoint-mismatch",
             path=folder,
         )
+    notes = []
+    if more := more_training(identity.recipe, earlier.recipe):
+        notes.append(f"{more}: from here on the learning rate follows the schedule of the longer run, so it may jump")
     if earlier.golds and identity.golds != earlier.golds:
-        return ["columns of training rows have changed, such as golds or tests: steps from here on use the new ones"]
-    return []
+        notes.append("columns of training rows, such as golds or tests, have changed: from here on the new ones count")
+    return notes

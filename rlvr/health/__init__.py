@@ -21,7 +21,7 @@ from rlvr.health import failure_checks, policy_checks, reward_checks
 from rlvr.health.run_metrics import LEVELS, Finding, RunMetrics
 from rlvr.health.trends import MIN_LINES, WINDOW, metric_series
 
-__all__ = ["CHECKS", "Finding", "findings", "health_line", "summary"]
+__all__ = ["CHECKS", "Finding", "findings", "health_line", "line_of", "summary"]
 
 VALIDATION_METRICS = ("eval_accuracy", "eval_reward")
 LOOK_BACKS = 30  # points of a run that its summary looks back at
@@ -55,27 +55,34 @@ CHECKS = (
 )
 
 
-def findings(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> list[Finding]:
+def findings(
+    lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None, started_at: int = 0
+) -> list[Finding]:
     """Run all checks. The most serious findings come first; among equals, causes before effects.
 
     Args:
         lines: of metrics.jsonl, oldest first. Missing metrics, null and NaN are fine.
         settings: the recipe, as `Recipe.as_dict()` or recipe.yaml has it. Without it some findings say less.
+        started_at: the step that the latest start of the run began from. Levels are judged by the steps after it.
     """
-    run = RunMetrics(_within_history(lines), mapping(settings))
+    run = RunMetrics(_within_history(lines), mapping(settings), started_at)
     return sorted((finding for check in CHECKS for finding in check(run)), key=lambda one: LEVELS.index(one.level))
 
 
 def health_line(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> str:
-    """One line for a log: "healthy", or the most serious finding and the number of others."""
-    current = findings(lines, settings=settings)
+    """One line for a log: "healthy", or the most serious finding and the metrics of the others."""
+    return line_of(findings(lines, settings=settings))
+
+
+def line_of(current: Sequence[Finding]) -> str:
+    """Findings as `health_line` shows them."""
     if not current:
         return "healthy"
     worst = current[0]
     if worst.level == "note":
         return f"healthy; {worst}"
-    others = sum(finding.level != "note" for finding in current[1:])
-    return f"{worst.level}: {worst}{f' (and {others} more)' if others else ''}"
+    others = ", ".join(finding.metric for finding in current[1:] if finding.level != "note")
+    return f"{worst.level}: {worst}{f' (also: {others})' if others else ''}"
 
 
 def summary(lines: Sequence[Mapping[str, Any]], *, settings: Mapping[str, Any] | None = None) -> list[str]:

@@ -64,10 +64,14 @@ def percent(share: float) -> str:
 
 
 class RunMetrics:
-    """The lines of metrics.jsonl, with what several checks compute from them. Each metric's series is made once."""
+    """The lines of metrics.jsonl, with what several checks compute from them. Each metric's series is made once.
 
-    def __init__(self, lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
-        self.lines, self.settings = lines, settings
+    Args:
+        started_at: the step that the latest start of the run began from. Levels are judged by the steps after it.
+    """
+
+    def __init__(self, lines: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], started_at: int = 0) -> None:
+        self.lines, self.settings, self.started_at = lines, settings, started_at
         self._series: dict[str, MetricSeries] = {}
 
     def __getitem__(self, key: str) -> MetricSeries:
@@ -76,7 +80,8 @@ class RunMetrics:
         return self._series[key]
 
     def recent(self, key: str, average: Average = fmean) -> float:
-        return average(self[key].last(SHORT_WINDOW))
+        series = self[key]
+        return average((series.since(self.started_at) or series).last(SHORT_WINDOW))
 
     def reward_names(self) -> list[str]:
         """The names of the single rewards in the latest lines."""
@@ -169,7 +174,7 @@ class RunMetrics:
         self, metric: str | MetricSeries, levels: Sequence[tuple[str, float, float]], average: Average = fmean
     ) -> tuple[str, int] | None:
         """The first of the levels (name, enter, leave) that the metric is at, and the step since which it is."""
-        series = self[metric] if isinstance(metric, str) else metric
+        series = (self[metric] if isinstance(metric, str) else metric).since(self.started_at)
         steps = ((name, above_since(series, enter, leave, average)) for name, enter, leave in levels)
         return next(((name, since) for name, since in steps if since is not None), None)
 

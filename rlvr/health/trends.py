@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from statistics import fmean
 from typing import Any
 
@@ -37,8 +38,13 @@ class MetricSeries:
     def first(self, count: int) -> Sequence[float]:
         return self.values[:count]
 
+    def since(self, step: int) -> MetricSeries:
+        """The values after a step."""
+        kept = [at > step for at in self.steps]
+        return MetricSeries(list(compress(self.steps, kept)), list(compress(self.values, kept)))
+
     def after(self, step: int) -> Sequence[float]:
-        return [value for at, value in zip(self.steps, self.values, strict=True) if at > step]
+        return self.since(step).values
 
     def until(self, step: int) -> Sequence[float]:
         return [value for at, value in zip(self.steps, self.values, strict=True) if at <= step]

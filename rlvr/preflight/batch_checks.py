@@ -11,6 +11,7 @@ from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
 HIGHEST_LEARNING_RATE = 0.01  # ten times the rate of a LoRA on the tiny models
+SHORT_RUN = 100  # steps below which one without effect is worth a note
 # The last third of ddp_timeout is for longer completions and workers that start again.
 REWARD_SHARE_OF_TIMEOUT = 2 / 3
 
@@ -97,19 +98,28 @@ def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
 def check_scheduler(components: RunComponents) -> Iterator[Problem]:
     """The scheduler, which transformers makes after the base was measured, must accept its options and need no more."""
     settings = components.settings
-    options, name = settings.get("lr_scheduler_kwargs") or {}, settings.get("lr_scheduler_type")
+    options, name = settings.get("lr_scheduler_kwargs"), settings.get("lr_scheduler_type")
     if name is None:
         return
-    import torch
-    from transformers import get_scheduler
-
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.get("learning_rate", 1e-6))
     try:
-        get_scheduler(name, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
+        _first_rate(components, 1, 10)
     except (TypeError, ValueError) as error:
         message = f"lr_scheduler_kwargs for {name}: {error}. Correct or add them, or use another lr_scheduler_type."
         key = "lr_scheduler_kwargs" if options else "lr_scheduler_type"
         yield Problem(message, "wrong-type" if options else "missing-key", key)
+
+
+def _first_rate(components: RunComponents, warmup_steps: int, steps: int) -> float:
+    """The learning rate of the first step, by transformers' scheduler, which may refuse its options."""
+    import torch
+    from transformers import get_scheduler
+
+    settings = components.settings
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.get("learning_rate", 1e-6))
+    options = dict(settings.get("lr_scheduler_kwargs") or {})
+    name = settings.get("lr_scheduler_type") or "linear"
+    get_scheduler(name, optimizer, warmup_steps, steps, scheduler_specific_kwargs=options)
+    return float(optimizer.param_groups[0]["lr"])
 
 
 def check_activation_checkpointing(components: RunComponents) -> Iterator[Problem]:
@@ -135,20 +145,32 @@ def check_activation_checkpointing(components: RunComponents) -> Iterator[Proble
 
 
 def check_schedule(components: RunComponents) -> Iterator[Problem]:
-    """The learning rate must leave its warm-up, of which a single step has a rate of 0."""
+    """The learning rate must leave its warm-up, whose first step has a rate of 0."""
     warmup = components.settings.get("warmup_steps")
-    if components.plan is not None and 1 < components.plan.steps <= (warmup or 0):
+    if components.plan is None or not warmup:
+        return
+    steps = components.plan.steps
+    warmup_steps = int(warmup) if warmup >= 1 else math.ceil(warmup * steps)  # as transformers counts
+    if 1 < steps <= warmup:
         message = (
-            f"warmup_steps is {warmup:g}, but the run has {components.plan.steps} steps: it ends before the learning "
+            f"warmup_steps is {warmup:g}, but the run has {steps} steps: it ends before the learning "
             "rate is reached. Lower warmup_steps; a number below 1 is a share of the steps."
         )
         yield Problem(message, "long-warmup", "warmup_steps", level="warning")
-    if components.plan is not None and components.plan.steps == 1 and warmup:
+    if steps >= SHORT_RUN or _first_rate(components, warmup_steps, steps) > 0:
+        return
+    if steps == 1:
         message = (
             f"The run has one step, and with warmup_steps: {warmup} the learning rate of the first step is 0: nothing "
             "would be trained. Make more steps, or set warmup_steps: 0."
         )
         yield Problem(message, "zero-learning-rate", "warmup_steps")
+    elif steps > warmup:
+        message = (
+            f"With warmup_steps: {warmup:g} the learning rate of the first of {steps} steps is 0: that step changes "
+            "nothing. With warmup_steps: 0 every step trains."
+        )
+        yield Problem(message, "wasted-step", "warmup_steps", level="note")
 
 
 def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:

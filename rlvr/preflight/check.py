@@ -242,7 +242,12 @@ CHECKS: tuple[Check, ...] = (
         needs=("train", "tokenizer"),
         after=SCORING,
     ),
-    Check(batch_checks.check_schedule, reads=STEP_KEYS, needs=("train",), after=(*SCORING, batch_checks.check_batches)),
+    Check(
+        batch_checks.check_schedule,
+        reads=STEP_KEYS,
+        needs=("train",),
+        after=(*SCORING, batch_checks.check_batches, batch_checks.check_scheduler),
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from transformers import TrainerCallback, TrainerState
 from rlvr import console
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config.recipe import Recipe
-from rlvr.health import Finding, findings, health_line, summary
+from rlvr.health import Finding, findings, line_of, summary
 
 # Summaries of transformers that cover the session and not the run: they would differ after a resumption.
 SESSION_METRICS = frozenset(
@@ -117,10 +117,11 @@ class Progress(TrainerCallback):
         started = time.monotonic()
         if started < self.next_check:
             return
-        warnings = [finding for finding in findings(self.lines, settings=self.settings) if finding.level != "note"]
+        current = findings(self.lines, settings=self.settings, started_at=self.first_step)
+        warnings = [finding for finding in current if finding.level != "note"]
         warning = f"{warnings[0].level} {warnings[0].metric}" if warnings else ""
         if warning and warning != self.warning:
-            self._write(f"  {health_line(self.lines, settings=self.settings)}")
+            self._write(f"  {line_of(warnings)}")
             if self.alert is not None:
                 self.alert(warnings[0])
         self.warning = warning

@@ -11,7 +11,7 @@ import copy
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 _WRITE_ERRORS = (OSError, RuntimeError, SafetensorError)
 MAX_WAIT_S = 3600.0  # for disk space at the end of training
 WAIT_STEP_S = 5.0
+BYTES_PER_WEIGHT = 12  # of a checkpoint: the trained weight and two moments of Adam, in float32
+# Of a disk before the first checkpoint was timed. A time limit reserves twice the time of a save, hence 100 MB/s: less
+# than the default of an EBS gp3 volume, 125 MB/s.
+ASSUMED_BYTES_PER_S = 200e6
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         self.identity = identity
         self.keep_checkpoints = keep_checkpoints
         self.card = card
-        self.last_save_s = 0.0  # seconds that the last checkpoint took
+        self._last_save_s: float | None = None  # seconds that the last checkpoint took
         self._finished: _Finished | None = None
         super().__init__(*args, **kwargs)
 
@@ -146,14 +150,23 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             return
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            checkpoints.mark_complete(folder, step, self.identity)
+            checkpoints.mark_complete(folder, step, self.identity, save_s=time.monotonic() - started)
             best = self.state.best_global_step if self.args.load_best_model_at_end else None
             checkpoints.rotate(folder.parent, self.keep_checkpoints, best)
         kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]
         if self.accelerator.is_local_main_process and not self.is_world_process_zero():
             checkpoints.keep_only(folder.parent, kept)  # a further machine may have its own disk
         self.accelerator.wait_for_everyone()
-        self.last_save_s = time.monotonic() - started
+        self._last_save_s = time.monotonic() - started
+
+    @property
+    def expected_save_s(self) -> float:
+        """Seconds that the next checkpoint takes: as the last one, or by its size and a second for the rest."""
+        if self._last_save_s is not None:
+            return self._last_save_s
+        # Under ZeRO-3 a parameter itself is empty.
+        weights = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in self._trained())
+        return 1 + BYTES_PER_WEIGHT * weights / ASSUMED_BYTES_PER_S
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write README.md of the output directory, in place of TRL's."""
@@ -175,6 +188,8 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         """Restore what a checkpoint holds beside transformers' own files; after transformers has loaded those."""
         file = checkpoints.process_file(folder, self.accelerator.process_index)
         self.load_state_between_steps(torch.load(file, weights_only=True))
+        if (folder / checkpoints.MARKER).is_file():  # a further machine may not have it
+            self._last_save_s = checkpoints.read_marker(folder).get("save_s")
 
     def _missing_space(self) -> float:
         """Bytes that the disk lacks for a checkpoint, estimated; not positive if it fits."""
@@ -183,9 +198,11 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         if latest is not None:
             needed = checkpoints.size_bytes(latest)
         else:
-            # Trained weights and two moments of Adam, in float32.
-            needed = 12 * sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+            needed = BYTES_PER_WEIGHT * sum(parameter.numel() for parameter in self._trained())
         return needed - shutil.disk_usage(output_dir).free if self.args.should_save else 0.0
+
+    def _trained(self) -> Iterator[torch.nn.Parameter]:
+        return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
 
     def wait_for_room(self, folder: Path, should_stop: Callable[[], bool]) -> None:
         """Wait for disk space for the trained weights, which are in memory alone, for up to `MAX_WAIT_S`. Collective.
@@ -194,8 +211,7 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             folder: that they will be saved to; its parent exists.
             should_stop: whether this process was asked to end.
         """
-        weights = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        needed = sum(parameter.numel() * parameter.element_size() for parameter in weights)
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in self._trained())
         started, told = time.monotonic(), False
         while self.any_process(self.args.should_save and needed > shutil.disk_usage(folder.parent).free):
             if self.any_process(should_stop() or time.monotonic() - started > MAX_WAIT_S):

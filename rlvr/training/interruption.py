@@ -110,8 +110,9 @@ def time_limit(recipe_limit: float | None) -> float | None:
 class SyncedStopCallback(TrainerCallback):
     """End training after a step, on all processes at the same one, with a checkpoint of it.
 
-    Another step begins only if it and a save fit into the time limit, judged by the longest of the last steps and the
-    last save.
+    Another step begins only if it and a save fit into the time limit. The step is judged by the longest of the last
+    five of its kind, since a step with a generation takes many times as long as one without. The save is judged by the
+    last save or, before the first one, by its size.
 
     Args:
         outage_s: seconds without an answer from any reward server or Ray cluster after which training ends, too.
@@ -122,25 +123,28 @@ class SyncedStopCallback(TrainerCallback):
         self.trainer = trainer
         self.outage_s = outage_s
         self.stopped: str | None = None  # why training was ended before its last step
-        self._last_steps_s: list[float] = []
+        self._steps_s: dict[bool, list[float]] = {True: [], False: []}  # with a generation, and without
+        self._generates = True  # this step
         self._step_started = 0.0
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._generates = self.trainer.next_step_generates
         self._step_started = time.monotonic()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         import torch
 
-        self._last_steps_s = [*self._last_steps_s[-4:], time.monotonic() - self._step_started]
-        longest = max(self._last_steps_s)
-        late = self.stop.exceeds_limit(1.5 * longest + 2 * (self.trainer.last_save_s or longest))
+        own = self._steps_s[self._generates]
+        own[:] = [*own[-4:], time.monotonic() - self._step_started]
+        alike = self._steps_s[self.trainer.next_step_generates] or own
+        late = self.stop.exceeds_limit(1.5 * max(alike) + 2 * self.trainer.expected_save_s)
         silent_s = self.trainer.silent_s
         if silent_s >= self.outage_s and self.stop.reason is None:
             self.stop.reason = f"an outage: no {self.trainer.silent} has answered for {console.duration(silent_s)}"
-        own = 2 if self.stop.reason else 1 if late else 0
+        request = 2 if self.stop.reason else 1 if late else 0
         # One number a step, after which every process knows of every other's request.
         accelerator = self.trainer.accelerator
-        strongest = int(accelerator.gather(torch.tensor([own], device=accelerator.device)).max().item())
+        strongest = int(accelerator.gather(torch.tensor([request], device=accelerator.device)).max().item())
         if not strongest or state.global_step >= state.max_steps:
             return
         by = f"Stopped by {self.stop.reason or 'a signal to another process'}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Value
 from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
@@ -214,11 +215,17 @@ class _StepStates(TrainerCallback):
         self._trainer = trainer
         self._checkpoint = checkpoint
 
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, *args: Any, lr_scheduler: Any = None, **kwargs: Any) -> None:
         if self._checkpoint is None:
             self._trainer.first_weights = fingerprint(self._trainer)
-        else:
-            self._trainer.load_extra_state(self._checkpoint)
+            return
+        self._trainer.load_extra_state(self._checkpoint)
+        scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)  # Accelerate may wrap it
+        if isinstance(scheduler, LambdaLR):
+            # The loaded rate is that of the earlier number of steps: 0 at the end of a linear schedule, so the first
+            # step of a longer run would change nothing.
+            scheduler.last_epoch -= 1
+            scheduler.step()
 
     def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.remember_finished_step()

@@ -225,6 +225,16 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
         """Forward and backward passes since the run's beginning."""
         return int(self._step)
 
+    @property
+    def next_step_generates(self) -> bool:
+        """Whether the next optimizer step samples completions; otherwise it uses those that are left."""
+        return -self._step % self._generation_cycle < self.args.gradient_accumulation_steps
+
+    @property
+    def _generation_cycle(self) -> int:
+        """Forward and backward passes from one generation to the next."""
+        return int(self.args.steps_per_generation * self.num_iterations)
+
     def add_metric(self, name: str, value: float) -> None:
         self._metrics[self.mode][name].append(value)
 
@@ -288,7 +298,7 @@ class ExtensibleGRPOTrainer(GRPOTrainer):
 
     def state_between_steps(self) -> dict[str, Any]:
         """What training holds between two steps and TRL doesn't save: plain values and tensors."""
-        cycle = self.args.steps_per_generation * self.num_iterations
+        cycle = self._generation_cycle
         table_is_needed = self._step % cycle or self._globalstep_last_logged < self.state.global_step
         return {
             "step": self._step,

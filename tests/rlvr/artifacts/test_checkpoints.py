@@ -147,6 +147,51 @@ def test_without_an_unfinished_run_a_run_begins_at_step_0(tmp_path: Path, status
     assert choose_resumption(run, identity(run)).fresh
 
 
+@pytest.mark.parametrize(
+    ("status", "was", "now", "continues", "why"),
+    [
+        ("done", {"max_steps": 5}, {"max_steps": 9}, True, "more steps"),
+        ("done", {"num_train_epochs": 1}, {"num_train_epochs": 2.0}, True, "more epochs"),
+        ("done", {}, {"num_train_epochs": 4}, True, "more epochs than the default"),
+        ("trained", {"max_steps": 5}, {"max_steps": 9}, True, "not measured yet, and there is more to train"),
+        ("interrupted", {"max_steps": 5}, {"max_steps": 9}, True, "more steps before the end"),
+        ("done", {"max_steps": 5}, {"max_steps": 5}, False, "the same run again is a new one"),
+        ("done", {"max_steps": 9}, {"max_steps": 5}, False, "fewer steps"),
+        ("done", {"num_train_epochs": 1}, {"max_steps": 9}, False, "which of them is longer is unknown"),
+        ("done", {"max_steps": 5}, {"max_steps": 9, "learning_rate": 1.0}, False, "another run"),
+        ("done", {"max_steps": 5}, {"max_steps": 9, "curriculum": "easy_first"}, False, "its order is of 5 steps"),
+    ],
+)
+def test_a_run_with_more_steps_continues_a_finished_one(
+    status: str, was: dict[str, Any], now: dict[str, Any], continues: bool, why: str, tmp_path: Path
+) -> None:
+    earlier, longer = recipe(tmp_path, curriculum=now.get("curriculum", "none"), **was), recipe(tmp_path, **now)
+    checkpoint(earlier, 5)
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    write_status(earlier, status, saved="adapter")
+    resumption = choose_resumption(longer, identity(longer))
+    assert (resumption.checkpoint is not None, resumption.trained) == (continues, False), why
+    assert any("learning rate" in note for note in resumption.notes) == continues
+
+
+def test_a_finished_run_without_a_checkpoint_can_be_trained_further_as_a_merged_model(tmp_path: Path) -> None:
+    earlier, longer = recipe(tmp_path, max_steps=5), recipe(tmp_path, max_steps=9)
+    write_status(earlier, "done")
+    resumption = choose_resumption(longer, identity(longer))
+    assert resumption.fresh and "scripts/export.py" in resumption.notes[0] and "--to merged" in resumption.notes[0]
+
+
+@pytest.mark.parametrize("change", [{"learning_rate": 1e-6}, {"max_steps": 3}])
+def test_an_unfinished_run_with_more_than_further_steps_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    earlier, other = recipe(tmp_path, max_steps=5), recipe(tmp_path, **{"max_steps": 9, **change})
+    checkpoint(earlier, 2)
+    write_status(earlier, "interrupted")
+    with pytest.raises(InputError) as error:
+        choose_resumption(other, identity(other))
+    assert error.value.kind == "checkpoint-mismatch" and next(iter(change)) in str(error.value)
+
+
 def test_never_begins_at_step_0(tmp_path: Path) -> None:
     run = recipe(tmp_path, resume_from_checkpoint="never")
     write_status(run, "interrupted")

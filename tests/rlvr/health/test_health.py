@@ -444,7 +444,7 @@ def test_the_health_line_is_one_line() -> None:
     assert health_line(run(60)) == "healthy"
     sick = health_line(run(60, completions__clipped_ratio=0.9, kl=3.0))
     assert sick.startswith("alarm: 90 % of the completions are cut off. Raise max_completion_length")
-    assert sick.endswith("See docs/metrics.md#completions-clipped_ratio (and 1 more)")
+    assert sick.endswith("See docs/metrics.md#completions-clipped_ratio (also: kl)")
     assert all("\n" not in health_line(case.lines, settings=case.settings) for case in FAULTY)
     assert health_line(run(60, time__rewards=15.0)).startswith("healthy; the rewards take")
 

@@ -109,7 +109,21 @@ def test_a_learning_rate_that_is_far_too_high_is_warned_of(
     assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "warning")] if kind else []), why
 
 
-@pytest.mark.parametrize(("warmup", "kinds"), [(9999, ["long-warmup"]), (5, ["long-warmup"]), (4, []), (0.5, [])])
-def test_a_warm_up_as_long_as_the_run_is_warned_of(warmup: float, kinds: list[str]) -> None:
-    problems = check_schedule(make_components({"max_steps": 5, "warmup_steps": warmup}))
-    assert [problem.kind for problem in problems] == kinds
+@pytest.mark.parametrize(
+    ("settings", "kinds", "why"),
+    [
+        ({"warmup_steps": 9999}, ["long-warmup"], "the run ends before its learning rate is reached"),
+        ({"warmup_steps": 5}, ["long-warmup"], "the rate is reached after the last step"),
+        ({"warmup_steps": 4}, ["wasted-step"], "transformers' warm-up begins with a rate of 0"),
+        ({"warmup_steps": 0.5}, ["wasted-step"], "a share of the steps"),
+        ({"warmup_steps": 0.1, "max_steps": 99}, ["wasted-step"], "a short run"),
+        ({"warmup_steps": 0.1, "max_steps": 100}, [], "one step of many"),
+        ({"warmup_steps": 0}, [], "no warm-up"),
+        ({"warmup_steps": 4, "lr_scheduler_type": "constant"}, [], "a schedule that ignores the warm-up"),
+        ({"warmup_steps": 1, "max_steps": 1}, ["zero-learning-rate"], "nothing would be trained"),
+        ({"warmup_steps": 1, "max_steps": 1, "lr_scheduler_type": "constant"}, [], "the only step has its rate"),
+    ],
+)
+def test_a_warm_up_that_wastes_steps_is_named(settings: dict[str, Any], kinds: list[str], why: str) -> None:
+    problems = check_schedule(make_components({"max_steps": 5, **settings}))
+    assert [problem.kind for problem in problems] == kinds, why

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -64,10 +66,30 @@ def test_what_is_amiss_is_said_when_it_begins_and_at_the_end(
     assert said[-1].startswith("alarm since step ")
 
 
+@pytest.mark.parametrize(
+    ("share", "warnings"), [(0.09, 0), (0.6, 1)], ids=["it is over", "it lasts: told once more, by new steps"]
+)
+def test_a_run_that_continues_is_judged_by_its_steps_since_then(
+    share: float, warnings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_pauses(monkeypatch)
+    told: list[tuple[int, Any]] = []
+    progress = Progress(alert=lambda finding: told.append((len(progress.lines), finding)))
+    progress.path = tmp_path / "metrics.jsonl"
+    earlier = [{"step": step, "reward": 0.5, "completions/clipped_ratio": 0.6} for step in range(1, 11)]
+    progress.path.write_text("".join(json.dumps(line) + "\n" for line in earlier))
+    progress.on_train_begin(cast(Any, None), state(10), cast(Any, None))
+    for step in range(11, 21):
+        logs = {"reward": 0.5, "completions/clipped_ratio": share}
+        progress.on_log(cast(Any, None), state(step), cast(Any, None), logs=logs)
+    assert [finding.kind for _, finding in told] == ["cut-off"] * warnings
+    assert all(lines == 15 for lines, _ in told), "five steps are needed for a warning"
+
+
 def test_looking_after_the_health_takes_a_hundredth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0, looked=0)
 
-    def look(lines: Any, settings: Any) -> list[Any]:
+    def look(lines: Any, settings: Any, started_at: int) -> list[Any]:
         clock.looked += 1
         clock.now += 0.02
         return []

@@ -6,11 +6,17 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from accelerate import Accelerator
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from rlvr.errors import InputError
-from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, StopRequest, time_limit
+from rlvr.training import interruption
+from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, StopRequest, SyncedStopCallback, time_limit
 
 
 @pytest.fixture
@@ -80,6 +86,36 @@ def test_time_runs_out_when_what_is_needed_does_not_fit() -> None:
     stop = StopRequest(max_runtime_s=100, started=time.monotonic() - 90)
     assert not stop.exceeds_limit(5) and stop.exceeds_limit(15)
     assert not StopRequest().exceeds_limit(1e9)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "save_s", "ends_after", "why"),
+    [
+        (590.0, 1.0, 48, "12 generations take 552 s; 1.5 x 40 s and two saves must fit for another"),
+        (590.0, 100.0, 32, "a save is expected to take long"),
+        (105.0, 1.0, 4, "the second generation does not fit, and the short steps before it do"),
+        (100.0, 1.0, 1, "no short step was made yet: the next one may take as long as the first"),
+    ],
+)
+def test_the_next_step_is_judged_by_the_steps_of_its_kind(
+    limit_s: float, save_s: float, ends_after: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fourth step generates, for 40 s. The others take 2 s."""
+    now = 0.0
+    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: now))
+    control, arguments = TrainerControl(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    trainer: Any = SimpleNamespace(silent_s=0.0, accelerator=Accelerator(cpu=True), expected_save_s=save_s)
+    callback = SyncedStopCallback(StopRequest(limit_s, started=0.0), trainer)
+    step = 0
+    while not control.should_training_stop:
+        trainer.next_step_generates = step % 4 == 0
+        callback.on_step_begin()
+        now += 40 if step % 4 == 0 else 2
+        step += 1
+        trainer.next_step_generates = step % 4 == 0
+        callback.on_step_end(arguments, TrainerState(global_step=step, max_steps=999), control)
+    assert step == ends_after, why
+    assert now + 2 * save_s <= limit_s
 
 
 @pytest.mark.parametrize(

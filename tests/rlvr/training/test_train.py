@@ -404,6 +404,69 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path: Path) -> None
     assert checkpoints.newest_complete(tmp_path) is not None
 
 
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_a_longer_run_continues_a_finished_one_at_the_rate_of_its_own_schedule(tmp_path: Path, schedule: str) -> None:
+    """A linear schedule ends at 0, and transformers would make one more step at this rate."""
+    settings = {"lr_scheduler_type": schedule, "save_strategy": "steps", "save_steps": 2}
+    trainer, recipe, _ = build(tmp_path / "whole", settings={**settings, "max_steps": 4})
+    whole = train(trainer, recipe)
+    first, recipe, _ = build(tmp_path / "parts", settings={**settings, "max_steps": 2})
+    train(first, recipe)
+    second, recipe, _ = build(tmp_path / "parts", settings={**settings, "max_steps": 4})
+    parts = train(second, recipe, begin=tmp_path / "parts" / "checkpoint-2")
+    assert [line["learning_rate"] for line in parts[2:]] == [line["learning_rate"] for line in whole[2:]]
+    if schedule == "constant":
+        assert parts == whole and torch.equal(training.fingerprint(second), training.fingerprint(trainer))
+    else:
+        assert parts[2]["grad_norm"] != 0 and second.optimizer.param_groups[0]["lr"] == 0
+
+
+class Generations(TrainerCallback):
+    """Counts the generations of each step, and records which steps were expected to have one."""
+
+    def __init__(self, trainer: RecipeTrainer) -> None:
+        self.trainer, self.expected, self.happened = trainer, [], []  # type: ignore[var-annotated]
+        sample = trainer.sample_batch
+
+        def counted(inputs: Any) -> dict[str, Any]:
+            self.happened[-1] = True
+            return sample(inputs)
+
+        trainer.sample_batch = counted  # type: ignore[method-assign]
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.expected.append(self.trainer.next_step_generates)
+        self.happened.append(False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "pattern"),
+    [
+        ({"steps_per_generation": 2, "num_iterations": 2}, [True, False, True, False, True]),
+        ({"steps_per_generation": 3}, [True, True, False, True, True]),  # the second one begins in the middle
+        ({"steps_per_generation": 1}, [True] * 5),
+    ],
+    ids=["every second step", "between two steps", "twice a step"],
+)
+def test_the_trainer_knows_which_step_generates(tmp_path: Path, settings: dict[str, Any], pattern: list[bool]) -> None:
+    trainer, recipe, _ = build(tmp_path, settings={"max_steps": 5, "gradient_accumulation_steps": 2, **settings})
+    generations = Generations(trainer)
+    train(trainer, recipe, generations)
+    assert generations.expected == generations.happened == pattern
+
+
+def test_a_run_that_continues_knows_how_long_a_save_takes(tmp_path: Path) -> None:
+    settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    trainer, recipe, _ = build(tmp_path, settings=settings)
+    weights = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
+    assert trainer.expected_save_s == pytest.approx(1 + 12 * weights / checkpoint_trainer.ASSUMED_BYTES_PER_S)
+    train(trainer, recipe)
+    saved = tmp_path / "checkpoint-1"
+    again, recipe, _ = build(tmp_path, settings=settings)
+    again.load_extra_state(saved)
+    assert again.expected_save_s == checkpoints.read_marker(saved)["save_s"] > 0
+
+
 def never_says(completions: list[Any], **kwargs: Any) -> list[float | None]:
     return [None for _ in completions]
 

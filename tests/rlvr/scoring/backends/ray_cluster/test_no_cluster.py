@@ -47,7 +47,9 @@ def test_what_has_not_answered_is_named_when_it_ends_the_run(
     silent: str, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    trainer = SimpleNamespace(silent_s=90.0, silent=silent, accelerator=Accelerator(cpu=True), last_save_s=None)
+    trainer = SimpleNamespace(
+        silent_s=90.0, silent=silent, accelerator=Accelerator(cpu=True), expected_save_s=1.0, next_step_generates=True
+    )
     callback = SyncedStopCallback(StopRequest(), cast(Any, trainer), outage_s=60.0)
     control = TrainerControl()
     callback.on_step_end(arguments, TrainerState(global_step=1, max_steps=9), control)
