@@ -1,7 +1,7 @@
 """Reward an answer that ends with the e-mail address of the message: 1 or 0. An example of a reward of your own.
 
-The last line counts: "The address is a.b@c.example." is right. A line that is copied from the prompt is wrong, unless it
-is the address itself.
+The last line counts: "The address is a.b@c.example." is right. A line that is copied from the prompt is wrong, unless
+it is the address itself.
 """
 
 from __future__ import annotations
