@@ -96,7 +96,7 @@ def test_vllm_gets_the_arguments_that_trl_would_pass() -> None:
         return {str(keyword.arg) for keyword in call.keywords}
 
     defaults = {"logprobs"}  # 0: the sampled token's
-    ours = {"dtype", "adapter_only", "base_quantization", "revision", "run_dir"}
+    ours = {"dtype", "adapter_only", "base_quantization", "max_num_batched_tokens", "revision", "run_dir"}
     theirs = keywords(GRPOTrainer.__init__, "VLLMGeneration")
     assert keywords(vllm_rollouts.vllm_rollouts, "VllmRollouts") - ours == theirs - defaults
 
