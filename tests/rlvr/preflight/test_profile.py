@@ -21,7 +21,8 @@ from tests.support.launching import DEMO, LORA, Start, accelerated
 # Two prompts a generation, four completions each, and two updates of each generation. No final answer fits 8 tokens.
 SHORT = (
     *("--config", str(DEMO), *LORA, "--num_generations", "4", "--per_device_train_batch_size", "4"),
-    *("--steps_per_generation", "2", "--max_completion_length", "8", "--temperature", "2.0", "--report_to", "none"),
+    *("--steps_per_generation", "2", "--max_completion_length", "8", "--temperature", "2.0", "--learning_rate", "1e-6"),
+    *("--report_to", "none"),
     *("--task.train_rows", "64", "--task.test_rows", "80", "--mask_truncated_completions", "false"),
 )
 REWARDS = """
