@@ -28,7 +28,7 @@ _PAGE = """\
 <!-- python scripts/results.py --readme writes this page. Edit the headers of the recipes, or results/. -->
 
 Each recipe describes a run completely. Its header says what it trains, how to launch it and what to expect. The memory
-of the GPUs is an [estimate](../docs/estimates.md#qlora-on-gsm8k-by-model). "–" means not measured.
+of the GPUs is an [estimate](../docs/estimates.md#the-shapes-of-the-recipes). "–" means not measured.
 
 {recipes}
 
