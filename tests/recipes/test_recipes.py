@@ -345,7 +345,7 @@ def test_the_original_experiment_runs_whole_on_the_real_gsm8k(gsm8k_folder: Path
     words = ["--config", str(path), *SMALL, "--task.path", str(gsm8k_folder), "--output_dir", str(run)]
     # Prompts of 3,000 tokens take long: one step, of two completions, and two rows to be evaluated.
     words += ["--max_steps", "1", "--warmup_steps", "0", "--gradient_accumulation_steps", "1", "--evaluation.rows", "2"]
-    words += ["--num_generations", "2", "--per_device_train_batch_size", "2"]
+    words += ["--num_generations", "2", "--per_device_train_batch_size", "2", "--generation_batch_size", "2"]
     assert run_grpo.main(words) == 0
 
     test_rows = [json.loads(line) for line in (gsm8k_folder / "gsm8k_test.jsonl").read_text().splitlines()]
