@@ -383,7 +383,8 @@ class EvaluatedModel:
 
         revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
         settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
-        cache = AnswerCache(self._folder / ANSWERS, self.name, settings)
+        name = self.name if samples == 1 else f"{self.name}-sampled"
+        cache = AnswerCache(self._folder / ANSWERS, name, settings)
         with ExitStack() as stack:
             stack.callback(cache.close)
             player = stack.enter_context(open_player(self.recipe, self.tokenizer, data.column_names))

@@ -30,7 +30,7 @@ WORDS = (
 
 def keys(run: Path, name: str) -> list[str]:
     lines: list[str] = []
-    for path in (run / "answers").glob(f"{name}-*.jsonl"):
+    for path in (run / "answers").glob(f"{name}-[0-9a-f]*.jsonl"):  # without the sampled answers
         lines += path.read_bytes().rpartition(b"\n")[0].decode().splitlines()[1:]
     return [json.loads(line)["key"] for line in lines]
 
