@@ -54,7 +54,7 @@ def _check_updates(components: RunComponents, sizes: BatchSizes) -> Iterator[Pro
     rows = settings.get("per_device_train_batch_size", 8)
     if sizes.completions % (rows * processes):
         message = (
-            f"generation_batch_size {sizes.completions} is no multiple of per_device_train_batch_size {rows} x "
+            f"generation_batch_size {sizes.completions} is not a multiple of per_device_train_batch_size {rows} x "
             f"{processes} processes."
         )
         fits = [number for number in range(1, rows) if sizes.completions % (number * processes) == 0]

@@ -95,7 +95,7 @@ class Part:
 
 
 def project_training(generations: Sequence[Generation], steps: int, of_each: int, stretch: Stretch) -> Part:
-    """Project all updates from the last generation. The first one counts once: it warms up.
+    """Project all updates from the last generation. The first one counts once, since it may be slower.
 
     Args:
         generations: that were measured, at least one.

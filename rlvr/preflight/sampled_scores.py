@@ -30,7 +30,7 @@ class ScoredCompletions:
     Attributes:
         values: of each completion, in the order of `rewards`; None where a reward did not score it.
         totals: the weighted sum of each; None where the row is masked.
-        correct: whether the metric takes each as right; None where it is no reward of the recipe, or gave no score.
+        correct: whether the metric accepts each; None where it is no reward of the recipe, or gave no score.
         group: completions of each prompt.
     """
 
