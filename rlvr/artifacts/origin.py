@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlvr.artifacts.result_record import ResultRecord, content_digest, digested_keys
 from rlvr.config import project
-from rlvr.config.recipe import Recipe, load_recipe, with_defaults, with_engine
+from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_text import RecipeText
 from rlvr.errors import InputError
 from rlvr.formatting import SECRET_KEY
@@ -56,18 +56,8 @@ def recipe_file_digest(recipe: Path) -> str:
 
 
 def was_changed(record: ResultRecord, recipe: Path) -> bool:
-    """Whether the keys of a recipe file have changed since the record's run.
-
-    Records without `recipe_file_digest` are compared by `recipe_digest`, which covers overrides too. One of a model in
-    a folder that the recipe does not name can't be compared so: False.
-    """
+    """Whether the keys of a recipe file have changed since the record's run; False if the record has no digest."""
     try:
-        if record.recipe_file_digest is not None:
-            return record.recipe_file_digest != recipe_file_digest(recipe)
-        today = load_recipe(recipe)
+        return record.recipe_file_digest not in (None, recipe_file_digest(recipe))
     except InputError:
         return True
-    if record.base_digest is not None and not (project.ROOT / str(today.settings["model_name_or_path"])).is_dir():
-        return False
-    runs = [with_defaults(with_engine(today, vllm=vllm).as_dict()) for vllm in (False, True)]
-    return record.recipe_digest not in [content_digest(digested_keys(run)) for run in runs]

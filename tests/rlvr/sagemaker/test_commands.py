@@ -175,7 +175,7 @@ def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity_that_read_ch
     assert len(done.job.codes) == 2 and done.job.codes[-1] == {"algo-1": 0, "algo-2": 0}
     assert "Stopped by SIGTERM" in done.job.log(1) and " 1/2 " not in done.job.log(2)
     assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
-    assert "rows from /opt/ml/input/data" in done.job.log()
+    assert "rows from /opt/ml/input/data" in done.job.log(1)
     assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
 
 

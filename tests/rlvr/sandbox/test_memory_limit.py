@@ -69,7 +69,7 @@ CPP_ATTACKS = {
     "a growing vector": "std::vector<long> v; for (;;) v.push_back(1);",
     "a growing list": "std::list<int> l; for (;;) l.push_back(1);",
     "malloc": "for (;;) memset(malloc(1 << 20), 1, 1 << 20);",
-    "realloc": "char *p = nullptr; for (size_t n = 1 << 20;; n += 1 << 20) p = (char *)realloc(p, n), p[n - 1] = 1, memset(p, 1, n);",  # noqa: E501
+    "realloc": "char *p = nullptr; for (size_t n = 1 << 20;; n += 1 << 20) p = (char *)realloc(p, n), memset(p + n - (1 << 20), 1, 1 << 20);",  # noqa: E501
     "a static array": "static char a[600 << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
     "a static array, refused": "static char a[2000u << 20]; for (size_t i = 0; i < sizeof a; i += 4096) a[i] = 1;",
     "one mapping, refused": "char *p = (char *)mmap(0, 1ul << 30, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); memset(p, 1, 1ul << 30);",  # noqa: E501
@@ -82,7 +82,7 @@ CPP_ATTACKS = {
     "a mapping that grows": """
         size_t n = 1 << 20;
         char *p = (char *)mmap(0, n, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        for (;; n += 1 << 20) { p = (char *)mremap(p, n, n + (1 << 20), MREMAP_MAYMOVE); memset(p, 1, n + (1 << 20)); }
+        for (;; n += 1 << 20) { p = (char *)mremap(p, n, n + (1 << 20), MREMAP_MAYMOVE); memset(p + n, 1, 1 << 20); }
     """,
     "the stack": "std::function<int(int)> f = [&](int n) { volatile char b[50000]; memset((char *)b, 1, 50000); return f(n + 1) + b[5]; }; return f(0);",  # noqa: E501
     "the break": "for (;;) memset(sbrk(1 << 20), 1, 1 << 20);",
