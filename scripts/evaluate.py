@@ -39,7 +39,6 @@ from rlvr.errors import InputError
 
 INTERRUPTED = 75
 MAX_SAMPLES = 1024
-FORMER_FLAGS = {"--other_base": "--allow_base_mismatch"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -64,9 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--lm_eval", metavar="TASK", help="also measure these tasks of lm-eval (names with commas)")
     parser.add_argument("--lm_eval_tasks", type=Path, metavar="DIR", help="folder with further tasks of lm-eval")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
-    options, overrides = parser.parse_known_args(
-        console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
-    )
+    options, overrides = parser.parse_known_args(sys.argv[1:] if words is None else words)
     console.silence_libraries()
     try:
         with console.remembered_interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
