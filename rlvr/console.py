@@ -13,7 +13,7 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NoReturn, TextIO
 
@@ -123,23 +123,6 @@ def write(text: str, stream: TextIO | None) -> None:
             print(text, file=stream, flush=True)
     except BrokenPipeError:  # `head` ends early; docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def replace_former_flags(words: Sequence[str], successors: Mapping[str, str]) -> list[str]:
-    """Replace former command-line flags by their successors, and name each successor on standard error.
-
-    Args:
-        words: the command line. Both `--flag value` and `--flag=value` are recognised.
-        successors: the new flag of each former one, such as {"--key-file": "--key_file"}.
-    """
-    replaced = []
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if flag in successors:
-            error(f"warning: {flag} is now {successors[flag]}. The former name works until the next release.")
-            flag = successors[flag]
-        replaced.append(f"{flag}{equals}{value}")
-    return replaced
 
 
 def columns(stream: TextIO | None) -> int:

@@ -6,7 +6,6 @@
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep, and its plot
-    python scripts/evaluate.py --config RECIPE --adapter … --compare base --lm_eval gsm8k    # lm-eval's figure as well
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
 completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
@@ -39,7 +38,6 @@ from rlvr.errors import InputError
 
 INTERRUPTED = 75
 MAX_SAMPLES = 1024
-FORMER_FLAGS = {"--other_base": "--allow_base_mismatch"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -61,12 +59,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--samples", type=int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K")
     parser.add_argument("--shots", metavar="0,1,2,4,8", help="once for each number of shots, and a plot")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
-    parser.add_argument("--lm_eval", metavar="TASK", help="also measure these tasks of lm-eval (names with commas)")
-    parser.add_argument("--lm_eval_tasks", type=Path, metavar="DIR", help="folder with further tasks of lm-eval")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
-    options, overrides = parser.parse_known_args(
-        console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
-    )
+    options, overrides = parser.parse_known_args(sys.argv[1:] if words is None else words)
     console.silence_libraries()
     try:
         with console.remembered_interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
@@ -95,12 +89,10 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     one, both = "base evaluates the model before training, and --adapter the trained one", "--adapter A --compare base"
     alone = "--compare base needs --adapter: there is no model to compare the base with."
     sweep = "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots."
-    benchmark = "--shots and --lm_eval exclude each other: tasks of lm-eval have their own examples."
     for is_conflict, key, message in (
         (_take_base(overrides) and options.adapter, "--adapter", f"{one}. For both, paired: {both}."),
         (options.compare and not options.adapter, "--compare", alone),
         (options.shots and options.samples, "--shots", sweep),
-        (options.shots and options.lm_eval, "--shots", benchmark),
     ):
         if is_conflict:
             raise InputError(message, kind="conflicting-keys", key=key)
@@ -157,7 +149,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     from rlvr.artifacts import directory, result_record
     from rlvr.artifacts.run_lock import lock_run
     from rlvr.config.batch_plan import reward_batch_timeout
-    from rlvr.evaluation import benchmarks, shot_sweep
+    from rlvr.evaluation import shot_sweep
     from rlvr.evaluation.trained_rows import check_not_trained_on
     from rlvr.export.finished_run import check_base
     from rlvr.modeling import adapters, loading
@@ -166,8 +158,6 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     from rlvr.training import launch
 
     evaluation.check_engine(options.engine, recipe)
-    if options.lm_eval:
-        benchmarks.check_lm_eval()
     _check_not_running(folder)
     assert recipe.evaluation is not None  # run sets it
     console.silence_loading_bars()
@@ -198,13 +188,10 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
         _check_run_results(folder, parts, len(evaluation.held_out_rows(task, recipe)), recipe)
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     state = launch.join(recipe)
-    for key, is_given in (("--engine vllm", options.engine == "vllm"), ("--lm_eval", options.lm_eval)):
-        if is_given and state.num_processes > 1:
-            raise InputError(
-                f"{key}: start it with python, not accelerate launch.",
-                kind="conflicting-keys",
-                key=key.split()[0],
-            )
+    if options.engine == "vllm" and state.num_processes > 1:
+        raise InputError(
+            "--engine vllm: start it with python, not accelerate launch.", kind="conflicting-keys", key="--engine"
+        )
     model_name = recipe.settings["model_name_or_path"]
     if adapter is not None and (named_base := adapters.named_base(adapter, model_name)):
         # A folder that doesn't exist here may be another machine's name for the same model.
@@ -231,18 +218,7 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
         batch_timeout_s=reward_batch_timeout(recipe),
         rank=state.process_index,
     )
-    figures: dict[str, benchmarks.Figures] = {}
     with lock_run(folder, state), scorer:
-        for name in _names(options) if options.lm_eval else ():  # first: a wrong task fails before the long part
-            weights = adapter if name == "trained" else None
-            figures[name] = benchmarks.run_lm_eval(
-                recipe,
-                weights,
-                options.lm_eval,
-                chat=task.is_chat,
-                include=options.lm_eval_tasks,
-                limit=options.limit,
-            )
         for name in _names(options):
             model = evaluation.EvaluatedModel(
                 recipe,
@@ -282,13 +258,6 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
                 content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
                 console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
-                if figures:
-                    benchmarks.write_benchmarks(folder, figures)
-                    quantised = any(recipe.settings.get(key) for key in ("load_in_4bit", "load_in_8bit"))
-                    why = benchmarks.differences(figures, content, quantised=quantised)
-                    console.info(f"\n{benchmarks.benchmark_table(figures, content)}\n")
-                    console.info("\n".join(["  The measurements differ:", *(f"    {line}" for line in why)]))
-                    console.info(f"\n  {folder / benchmarks.FILE}")
             _update_run(folder, adapter, options.limit, measured=not options.shots)
     state.destroy_process_group()
 

@@ -32,7 +32,6 @@ from rlvr.errors import InputError
 if TYPE_CHECKING:
     from rlvr.data.task import Task
 
-FORMER_FLAGS = {"--drop-overlaps": "--drop_overlaps"}
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
 
 
@@ -57,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--s3", metavar="URI", help="upload the splits below this folder in S3, for SageMaker jobs")
 
-    command_line = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
+    command_line = sys.argv[1:] if words is None else words
     arguments, overrides = parser.parse_known_args(command_line)
     console.silence_libraries()
     try:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHORT_KEYS = ("role", "bucket", "region", "instance_type")
-FORMER_FLAGS = {"--another": "--allow_duplicate"}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -54,7 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return 2
-    options, overrides = parser.parse_known_args(console.replace_former_flags(words, FORMER_FLAGS))
+    options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
     if getattr(options, "profile_minutes", None) is not None and not (options.profile and options.profile_minutes > 0):
         parser.error("--profile_minutes needs --profile and a number above 0")
@@ -197,7 +196,6 @@ def _as_json(plan: JobPlan) -> dict[str, object]:
         "request": None if has_secret else plan.request,  # logs keep what is printed
         "files": [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in plan.uploads],
         "problems": [problem.as_dict() for problem in plan.problems],
-        "faults": [str(problem) for problem in plan.problems],  # the former name, until the next release
     }
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rlvr.rescoring.summary import ColumnStats, Disagreement, GroupStats, RecordedComparison
     from rlvr.scoring.reward import Reward
 
-FORMER_FLAGS = {"--completion-column": "--completion_column"}
 # To fit a screen: pairs of disagreeing rewards, quoted rows of each pair, characters of a quote, steps in the table.
 MAX_DISAGREEMENTS, MAX_QUOTES, QUOTE_LENGTH, MAX_STEPS = 6, 3, 72, 10
 MAX_ERROR_LENGTH = 300  # of a reward
@@ -62,7 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--json", type=Path, metavar="OUT", help="write all statistics and the scores of each row to OUT"
     )
-    words = console.replace_former_flags(sys.argv[1:] if words is None else words, FORMER_FLAGS)
+    words = sys.argv[1:] if words is None else words
     # FILE is parsed by hand: argparse would take the value of an earlier override for the file.
     options, others = parser.parse_known_args(words)
 

@@ -145,9 +145,8 @@ def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFi
     code, result = check("--config", str(tmp_path / "missing.yaml"))
     assert code == 2 and [problem["kind"] for problem in result["problems"]] == ["recipe-not-found"]
 
-    code, result = check("--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--resume", "never")
-    assert code == 0 and result["problems"] == []
-    assert [warning["kind"] for warning in result["warnings"]] == ["deprecated-key"]
+    code, result = check("--config", str(DEMO), "--output_dir", str(tmp_path / "run"))
+    assert code == 0 and result["problems"] == result["warnings"] == []
     assert result["plan"]["steps"] == 60 and any("60 optimizer steps" in note for note in result["notes"])
 
 

@@ -22,9 +22,8 @@ RESUME_MAY_CHANGE = frozenset(
         "logging_steps", "logging_strategy", "logging_first_step", "log_level", "log_level_replica", "disable_tqdm",
         "log_completions", "num_completions_to_print", "log_unique_prompts", "save_strategy", "save_steps",
         "save_total_limit", "eval_strategy", "eval_steps", "eval_on_start", "evaluation", "ddp_timeout",
-        "on_reward_error", "reward_timeout_s", "reward_batch_timeout_s", "reward_outage_timeout_s", "reward_hedge_s",
+        "on_reward_error", "reward_timeout_s", "reward_batch_timeout_s", "reward_outage_timeout_s",
         "tool_timeout_s", "tool_budget_s",
-        *schema.DEPRECATED,  # in checkpoints of an earlier release
         "dataloader_num_workers",
         "dataloader_pin_memory", "dataloader_prefetch_factor", "push_to_hub", "hub_model_id", "hub_strategy",
         "hub_private_repo",

@@ -68,7 +68,6 @@ class ResultRecord:
         recipe_file_digest: of the keys in the recipe's file at that start, without overrides, seeds, paths and logging.
         completions_per_update: of each optimizer step, over all processes.
 
-    The last four are None in records of earlier versions.
     """
 
     recipe: str
@@ -113,12 +112,7 @@ class ResultRecord:
         directory.write_json(path, {**self._content(), "sha256": self.digest})
 
     def _content(self) -> dict[str, Any]:
-        # Without those of the later fields that are None, an earlier record keeps its digest.
-        content = {name: value for name, value in asdict(self).items() if name not in _LATER or value is not None}
-        return {"format": FORMAT, **content}
-
-
-_LATER = {field.name for field in fields(ResultRecord) if field.default is None}
+        return {"format": FORMAT, **asdict(self)}
 
 
 def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> ResultRecord:
@@ -221,7 +215,7 @@ def read_record(path: Path) -> ResultRecord:
             kind="hash-mismatch",
             path=path,
         )
-    if content.keys() | _LATER != {field.name for field in fields(ResultRecord)}:
+    if content.keys() != {field.name for field in fields(ResultRecord)}:
         raise _damaged(path)
     return ResultRecord(**content)
 

@@ -255,6 +255,6 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
     notes = []
     if longer := more_training(identity.recipe, earlier.recipe):
         notes.append(f"{longer}: from here on the learning rate follows the schedule of the longer run, so it may jump")
-    if earlier.golds and identity.golds != earlier.golds:
+    if identity.golds != earlier.golds:
         notes.append("columns of training rows, such as golds or tests, have changed: from here on the new ones count")
     return notes

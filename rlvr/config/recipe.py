@@ -75,7 +75,6 @@ class Recipe:
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
-        warnings: deprecated keys of its text.
         lines: where its keys were written, for messages.
         overrides: the words of the command line that changed it.
     """
@@ -87,7 +86,6 @@ class Recipe:
     settings: Mapping[str, Any]
     sagemaker: SageMakerSettings | None = None
     environments: tuple[EnvironmentSpec, ...] = ()
-    warnings: tuple[Problem, ...] = ()
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
     overrides: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
@@ -220,7 +218,6 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         settings,
         sagemaker,
         environments,
-        tuple(text.warnings),
         text.lines,
         tuple(overrides),
     )
@@ -338,7 +335,6 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
             new = schema.RENAMED[key]
             text.problems.append(at.problem(f"is not a recipe key. Use {new}.", "removed-key", new))
         elif key in schema.REMOVED:
-            # A resolved recipe of an earlier release holds defaults, as `reward_hedge_s: null`.
             if value is not None and value != schema.defaults().get(key):
                 text.problems.append(at.problem(f"is not a recipe key. {schema.REMOVED[key]}.", "removed-key"))
         elif key not in schema.fields():

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import schema
 from rlvr.config.inheritance import KEY as EXTENDS
 from rlvr.config.inheritance import REPLACES, read_with_bases
 from rlvr.config.key_location import FileLine, KeyLocation
@@ -16,27 +14,13 @@ from rlvr.errors import Problem
 
 
 class RecipeText:
-    """The content of a recipe file with its overrides, deprecated keys renamed; and what is wrong with it so far."""
+    """The content of a recipe file with its overrides, and what is wrong with it so far."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problems: list[Problem] = []
-        self.warnings: list[Problem] = []
         content, lines = read_with_bases(path)
         self.content, self.lines = content, dict[str, FileLine | None](lines)
-        for old in [key for key in self.content if key in schema.DEPRECATED]:
-            at = self.location(old)
-            new, value = self._successor(old, self.content.pop(old), at)
-            if new in self.content:
-                self.problems.append(at.problem(f"is the former name of {new}. Remove it.", "conflicting-keys"))
-            else:
-                self.content[new], self.lines[new] = value, self.lines[old]
-
-    def _successor(self, old: str, value: Any, at: KeyLocation) -> tuple[str, Any]:
-        new = schema.DEPRECATED[old]
-        self.warnings.append(replace(at.problem(f"is deprecated. Use {new}.", "deprecated-key", new), level="warning"))
-        values = schema.DEPRECATED_VALUES.get(new, {})
-        return new, values.get(value, value) if isinstance(value, str) else value
 
     def override(self, overrides: Sequence[tuple[str, Any]], sections: Sequence[str]) -> None:
         """Apply the values of the command line.
@@ -45,8 +29,6 @@ class RecipeText:
             sections: the keys whose values may be set by parts.
         """
         for key, value in overrides:
-            if key in schema.DEPRECATED:
-                key, value = self._successor(key, value, KeyLocation.of(key, str(self.path), {key: None}))
             for each in [each for each in self.lines if each.startswith(f"{key}.")]:
                 del self.lines[each]
             self.lines[key] = None

@@ -56,17 +56,6 @@ OWN: dict[str, tuple[str, Any]] = {
     "rollout_check_steps": ("int", 10),
 }
 
-# Former names of our own keys. They work for one more release; a warning names the successor.
-DEPRECATED: dict[str, str] = {
-    "resume": "resume_from_checkpoint",
-    "reward_faults": "on_reward_error",
-    "reward_deadline_s": "reward_timeout_s",
-    "reward_budget_s": "reward_batch_timeout_s",
-    "reward_outage_s": "reward_outage_timeout_s",
-}
-# Former values of a key, each with the value that replaces it.
-DEPRECATED_VALUES: dict[str, dict[Any, Any]] = {"on_reward_error": {"stop": "raise"}}
-
 # Keys that TRL and transformers have renamed since TRL 0.15, and keys that have a better name there. They are refused.
 RENAMED: dict[str, str] = {
     "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
@@ -92,7 +81,6 @@ FIXED: dict[str, str] = {
 # options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
 REMOVED: dict[str, str] = {
     **FIXED,
-    "reward_hedge_s": "Remove it: a request goes to one reward server at a time",
     "use_transformers_continuous_batching": "Remove it: no measurement showed a gain over plain generation",
     "transformers_continuous_batching_config": "Remove it: transformers' continuous batching is not supported",
     **dict.fromkeys(

@@ -9,7 +9,6 @@ scores.py         records -> accuracy, its parts, pass@k, the difference of two 
 statistics.py     intervals and tests
 results.py        evaluation.json, and the table in the terminal
 shot_sweep.py     the same over several numbers of shots
-benchmarks.py     the same models measured by lm-eval, beside our figures
 dialogue.py       talk to the base and the trained model of a run
 """
 

@@ -37,7 +37,7 @@ def check_not_trained_on(run_dir: Path, held_out: Dataset, train: Dataset, split
     """
     try:
         trained = set(json.loads((run_dir / FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):  # a model alone, a run of an earlier release, or one that was killed at its start
+    except (OSError, ValueError):  # a model alone, or a run that was killed at its start
         return
     trained -= set(_keys(train))
     rows = [row for row, key in enumerate(_keys(held_out)) if key in trained]

@@ -104,7 +104,6 @@ def prepare_run(
     launch.check_environment(recipe)
     target = target or TargetMachine()
     findings = Findings(known_problems, recipe)
-    findings.add(recipe.warnings)
     world_size = target.processes()
     state = launch.join(recipe)
     processes = world_size or state.num_processes

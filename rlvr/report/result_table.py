@@ -163,7 +163,7 @@ def short_commit(commit: str | None) -> str | None:
 
 
 def _metric_options(evaluation: Mapping[str, Any]) -> str:
-    """The options of the verifiers; empty without any, and in records of earlier releases."""
+    """The options of the verifiers; empty without any."""
     options = {label: mapping(each).get("options") for label, each in mapping(evaluation.get("verifier")).items()}
     return "; ".join(
         f"{label} {key} {value}" for label, own in options.items() for key, value in sorted(mapping(own).items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.config import schema
 from rlvr.errors import InputError
 from rlvr.formatting import hide_secrets, is_number, mapping, shorten
 from rlvr.health.run_metrics import reward_weights, short_name
@@ -121,15 +120,7 @@ def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
         content = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError):
         content = None
-    return dict(_with_current_names(mapping(content))), hide_secrets(text)
-
-
-def _with_current_names(recipe: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the recipe's entries. An earlier release may have written former names of keys and values."""
-    for key, value in recipe.items():
-        name = schema.DEPRECATED.get(key, key)
-        former = schema.DEPRECATED_VALUES.get(name, {})
-        yield name, former.get(value, value) if isinstance(value, str) else value
+    return mapping(content), hide_secrets(text)
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -175,6 +166,5 @@ def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: A
     elif status is None and has_recipe and (folder / "run.json").is_file():
         notes.append(f"run.json can't be read, so {only_steps}.")
     elif status is None and has_recipe:
-        origin = "an earlier version of the project wrote this run, or the copy is incomplete"
-        notes.append(f"There is no run.json: {origin}. O{only_steps[1:]}.")
+        notes.append(f"There is no run.json: the copy is incomplete. O{only_steps[1:]}.")
     return notes

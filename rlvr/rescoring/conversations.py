@@ -166,21 +166,12 @@ def _unanswered(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def _times(messages: Sequence[Mapping[str, Any]], seconds: Sequence[float | None]) -> dict[int, str]:
-    """The seconds of each result, by the number of its message; empty where they can't be assigned.
-
-    Runs of earlier versions have no entry for a call to a tool that does not exist, or with wrong arguments.
-    """
+    """The seconds of each result, by the number of its message; empty where they can't be assigned."""
     results = [number for number, message in enumerate(messages) if message.get("role") == "tool"]
-    if len(results) != len(seconds):
-        results = [number for number in results if not _was_not_found(messages[number])]
     if len(results) != len(seconds):
         return {}
     pairs = zip(results, seconds, strict=True)
     return {number: f", {value:.3g} s" for number, value in pairs if value is not None}
-
-
-def _was_not_found(message: Mapping[str, Any]) -> bool:
-    return message.get("content") == str({"error": f"Tool {message.get('name')} not found."})
 
 
 def _name(message: Mapping[str, Any]) -> str:

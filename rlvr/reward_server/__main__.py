@@ -24,25 +24,11 @@ from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 
-FORMER_FLAGS = {
-    "--judge-only": "--judge_only",
-    "--key-file": "--key_file",
-    "--label-column": "--label_column",
-    "--grace-s": "--shutdown_timeout_s",
-    "--most-body-mb": "--max_body_mb",
-    "--most-rows": "--max_rows",
-    "--most-requests": "--max_requests",
-    "--most-deadline-s": "--max_deadline_s",
-    "--most-test-time-s": "--max_test_time_s",
-    "--most-test-memory-mb": "--max_test_memory_mb",
-    "--allow-weak-sandbox": "--allow_weak_sandbox",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else arguments
-    options, overrides = parser.parse_known_args(console.replace_former_flags(arguments, FORMER_FLAGS))
+    options, overrides = parser.parse_known_args(arguments)
     if overrides and options.config is None:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     console.silence_libraries()

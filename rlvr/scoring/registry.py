@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr import console
 from rlvr.config import project, schema, value_types
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import RewardSpec, TaskSpec
@@ -94,7 +93,6 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
                 "their metrics. Give one of the functions another name.",
                 kind="duplicate-reward", key="rewards",
             )  # fmt: skip
-        _warn_about_former_names(reward)
     return rewards
 
 
@@ -148,15 +146,6 @@ def load_reward(spec: RewardSpec) -> Reward:
     )
 
 
-# What a reward's file may define beside the reward: the name, and the name that the releases before 0.2 had for it.
-_FORMER_NAMES = {
-    "validate_rows": "check_rows",
-    "environment_info": "conditions",
-    "WORKER_GROUP": "SHARES",
-    "run_in_trainer": "in_trainer",
-}
-
-
 def companion_function(function: Callable[..., Any], name: str) -> Callable[..., Any] | None:
     """The function `name` of the file that defines a reward; None if the file has none.
 
@@ -195,7 +184,7 @@ def worker_group(function: Callable[..., Any]) -> str | None:
 
 def runs_in_trainer(function: Callable[..., Any]) -> bool:
     """Whether a reward function has the attribute `run_in_trainer`: it needs the training process itself."""
-    return any(getattr(function, name, False) is True for name in ("run_in_trainer", _FORMER_NAMES["run_in_trainer"]))
+    return getattr(function, "run_in_trainer", False) is True
 
 
 def environment_info(rewards: Sequence[Reward]) -> dict[str, str]:
@@ -213,18 +202,7 @@ def environment_info(rewards: Sequence[Reward]) -> dict[str, str]:
 
 def _module_member(function: Callable[..., Any], name: str) -> Any:
     module = inspect.getmodule(inspect.unwrap(function))
-    members = vars(module) if module is not None else {}
-    return members.get(name, members.get(_FORMER_NAMES.get(name, name)))
-
-
-def _warn_about_former_names(reward: Reward) -> None:
-    module = inspect.getmodule(inspect.unwrap(reward.function))
-    for name, former in _FORMER_NAMES.items():
-        if hasattr(reward.function if name == "run_in_trainer" else module, former):
-            console.error(
-                f"warning: {former} in the file of the reward {reward.name} is now {name}. Rename it: the next release "
-                f"ignores {former}."
-            )
+    return getattr(module, name, None)
 
 
 def find_plugin(kind: str, folder: str, name: str, *, own_class: bool = False) -> tuple[Callable[..., Any], str]:

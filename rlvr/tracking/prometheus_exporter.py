@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"leave out runs that have written nothing for so long; default: {STALE_AFTER_S:g}",
     )  # fmt: skip
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_args(console.replace_former_flags(arguments, {"--forget-after-s": "--stale_after_s"}))
+    options = parser.parse_args(arguments)
     try:
         return _serve(options.folder, options.host, options.port, options.stale_after_s)
     except InputError as error:

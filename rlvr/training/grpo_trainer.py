@@ -392,7 +392,7 @@ class RecipeTrainer(EnvironmentTrainer):
         return metrics
 
     # ------------------------------------------------------------------------------------------------------------------
-    # Checkpoints. The keys are those of the file format, which checkpoints of earlier versions have.
+    # Checkpoints. The keys are those of the file format.
 
     def state_between_steps(self) -> dict[str, Any]:
         own = {
@@ -411,9 +411,8 @@ class RecipeTrainer(EnvironmentTrainer):
         self._masked_generations = own["masked_in_a_row"]
         self.scored_generations = own["scored_generations"]
         self.first_weights = own["first_weights"]
-        # Checkpoints of earlier versions lack these.
-        self._rollout_check.expected = own.get("rollout_difference")
-        self._logged_columns = set(own.get("logged_columns", ()))
+        self._rollout_check.expected = own["rollout_difference"]
+        self._logged_columns = set(own["logged_columns"])
         if self._dynamic_sampler is not None and own["refill"] is not None:
             self._dynamic_sampler.fresh.load(own["refill"])
 

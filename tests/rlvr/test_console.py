@@ -19,16 +19,6 @@ from rlvr import console
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def test_a_former_flag_is_replaced_and_its_successor_is_named_on_standard_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    words = ["--another", "--key-file=a=b", "--another-one", "another"]
-    replaced = console.replace_former_flags(words, {"--another": "--allow_duplicate", "--key-file": "--key_file"})
-    assert replaced == ["--allow_duplicate", "--key_file=a=b", "--another-one", "another"]
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 2 and "--allow_duplicate" in errors[0] and "--key_file" in errors[1]
-
-
 HEADER = ["", "base", "95 % interval", "trained", "95 % interval", "math_correctness", "answer_format", "tokens"]
 ROWS = [[name, "24.4 %", "19.5 … 30.1", "94.0 %", "90.3 … 96.3", "0.94", "1.00", "31"] for name in ("all", "a source")]
 SENTENCE = "  trained − base: +69.6 points (95 % interval +62.9 … +75.2); " * 2 + "/a/long/path/that/stays-whole"

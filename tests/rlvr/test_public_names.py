@@ -1,4 +1,4 @@
-"""The public names of `rlvr`: documented, loaded on first use, and the older aliases."""
+"""The public names of `rlvr`: documented, and loaded on first use."""
 
 from __future__ import annotations
 
@@ -47,17 +47,3 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 )
 def test_public_names_load_neither_torch_nor_trl(statement: str) -> None:
     assert run(f"{statement}; import sys; print([m for m in ('torch', 'trl', 'sympy') if m in sys.modules])") == "[]"
-
-
-@pytest.mark.parametrize("first", ["import rlvr.judge, rlvr.answers", "pass"])
-def test_judge_can_be_called_before_and_after_its_alias_module_is_imported(first: str) -> None:
-    test = "[{'input': '1 2', 'output': '3'}]"
-    program = f"""
-{first}
-from rlvr import judge
-from rlvr.judge import Limits, judge as same
-from rlvr.answers import check_answer
-program = "print(sum(map(int, input().split())))"
-print(*(f(program, language="python", tests={test}, limits=Limits()).score for f in (judge, same)))
-"""
-    assert run(program) == "1.0 1.0"

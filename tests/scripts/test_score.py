@@ -193,13 +193,6 @@ def test_scores_are_not_written_into_the_folder_of_a_run_in_progress(rows: Path)
     assert not (rows.parent / "run" / "scores.json").exists()
 
 
-def test_the_former_spelling_of_a_flag_works_and_names_its_successor(
-    rows: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--config", str(DEMO), str(rows), "--completion-column=completion"]) == 0
-    assert "--completion-column is now --completion_column" in capsys.readouterr().err
-
-
 def imported(stderr: str) -> set[str]:
     return {line.split("|")[-1].strip() for line in stderr.splitlines() if line.startswith("import time:")}
 

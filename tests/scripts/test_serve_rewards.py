@@ -77,15 +77,6 @@ def test_wrong_arguments_exit_with_2(
     assert serve_rewards.main(words) == 2 and named in capsys.readouterr().err, why
 
 
-def test_former_flags_work_and_name_their_successors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert serve_rewards.main(["--judge-only", "--most-rows", "0", "--grace-s=5"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    for flag, line in zip(("--judge_only", "--max_rows", "--shutdown_timeout_s"), lines, strict=False):
-        assert line.startswith("warning: ") and flag in line
-    assert len(lines) == 4 and lines[3].startswith("--max_rows is 0")
-    assert set(serve_rewards.FORMER_FLAGS.values()) <= set(serve_rewards._parser()._option_string_actions)
-
-
 def test_an_invalid_number_of_judge_slots_is_refused_at_the_start(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

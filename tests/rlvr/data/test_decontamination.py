@@ -221,7 +221,6 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
         (("--against", "humanevil"), "humanevil"),
         (("--against", "{path: x}"), "names no task"),
         (("--against", "{name: x"), "neither a data file nor a task"),
-        (("--against", "train.jsonl", "--drop-overlaps"), "--drop-overlaps is now --drop_overlaps"),
     ],
 )
 def test_an_evaluation_set_that_cannot_be_read_stops_before_anything_is_written(

@@ -110,10 +110,10 @@ def test_derived_values_are_listed_unless_they_repeat_a_key(tmp_path: Path) -> N
 
 
 def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
-    """A former key is its successor; a key that one release lacked counts only with an unusual value."""
+    """A key that one release lacked counts only with an unusual value."""
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     for run, trl, lines in (
-        (runs[0], "1.15.0", "reward_deadline_s: 30.0\nreward_faults: stop\n"),
+        (runs[0], "1.15.0", "reward_timeout_s: 30.0\n"),
         (
             runs[1],
             "1.16.0",
@@ -125,7 +125,7 @@ def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
             recipe.write(lines)
     text = text_of(write_comparison(runs))
     assert "epsilon – 0.3" in text
-    for key in ("reward_deadline_s", "reward_timeout_s", "reward_faults", "on_reward_error", "logging_steps", "beta"):
+    for key in ("reward_timeout_s", "on_reward_error", "logging_steps", "beta"):
         assert key not in text
 
 

@@ -62,17 +62,6 @@ DEEP = "[" * 100_000
             "a call that reached no tool takes no seconds",
         ),
         (
-            [calls(("run", "{}"), ("run", "{}")), NOT_FOUND, result("2")],
-            [0.5],
-            [
-                ("turn 1, call", "run()"),
-                ("turn 1, call", "run()"),
-                ("result of run", NOT_FOUND["content"]),
-                ("result of run, 0.5 s", "2"),
-            ],
-            "a run of an earlier version: no entry for a tool that does not exist",
-        ),
-        (
             [calls(("run", "{}")), result("2")],
             [0.5, 0.5],
             [("turn 1, call", "run()"), ("result of run", "2")],

@@ -20,12 +20,6 @@ def test_the_description_starts_with_the_level() -> None:
     assert capabilities.metadata()["sandbox"].startswith(f"{capabilities.level}: ")
 
 
-def test_the_former_name_in_the_alias_module_still_works() -> None:
-    from rlvr.judge import rungs
-
-    assert rungs() is detect_capabilities()
-
-
 def test_a_weak_sandbox_is_refused_unless_it_is_allowed() -> None:
     with capabilities_without("seccomp", "landlock", "chroot", "user") as capabilities:
         assert capabilities.level == "weak"

@@ -12,12 +12,9 @@ import pytest
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import (
-    companion_function,
-    environment_info,
     load_reward,
     load_rewards,
     load_task,
-    runs_in_trainer,
     worker_group,
 )
 from rlvr.scoring.reward import MODULE_FIX
@@ -178,29 +175,6 @@ def test_a_reward_knows_what_another_process_can_make_it_of(tmp_path: Path) -> N
 )
 def test_rewards_that_judge_programs_share_what_they_judged(name: str, shared: str | None, why: str) -> None:
     assert worker_group(load_reward(RewardSpec(name)).function) == shared, why
-
-
-def test_former_names_in_a_rewards_file_still_work_and_name_their_successors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = """
-        SHARES = "a model"
-
-        def check_rows(**kwargs): ...
-        def conditions(**kwargs):
-            return {"unit": "kg"}
-
-        def old(completions, **kwargs):
-            return [0.5 for _ in completions]
-        old.in_trainer = True
-    """
-    (reward,) = load_rewards([RewardSpec(str(reward_file(tmp_path, text, "old.py")))])
-    assert worker_group(reward.function) == "a model" and runs_in_trainer(reward.function)
-    assert companion_function(reward.function, "validate_rows") is not None
-    assert environment_info([reward]) == {"unit": "kg"}
-    lines = capsys.readouterr().err.splitlines()
-    successors = ("validate_rows", "environment_info", "WORKER_GROUP", "run_in_trainer")
-    assert len(lines) == 4 and all(name in line for name, line in zip(successors, lines, strict=True))
 
 
 @pytest.mark.parametrize("split", ["None", "[{'prompt': '1 + 1?'}]"])

@@ -85,7 +85,7 @@ def test_runs_of_one_recipe_differ_in_nothing_but_what_was_changed(tmp_path: Pat
     for folder, words in zip(folders, ([], ["--temperature", "0.7"], []), strict=True):
         recipe = load_recipe(DEMO, [*words, "--output_dir", str(folder)])
         written(recipe, folder / "recipe.yaml")
-    write_recipe(load_recipe(DEMO), folders[2] / "recipe.yaml")  # as earlier versions of the project did
+    write_recipe(load_recipe(DEMO), folders[2] / "recipe.yaml")  # without what TRL derives
     for pair in ([folders[0], folders[1]], [folders[2], folders[1]]):
         page = read(write_comparison(pair, tmp_path / "page.html"))
         assert "temperature" in page.text
