@@ -21,6 +21,8 @@ from rlvr.training.batch_merge import CompletionTable
 
 MAX_SHOWN = 480  # characters of a completion
 TRIED_ROWS = 16  # of a reward that is constant
+# If a tenth of the prompts have right and wrong completions, so many have none with a probability of 3 %.
+MIN_PROMPTS = 32
 
 
 @dataclass(frozen=True)
@@ -115,19 +117,24 @@ def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterato
     """Rewards with one value for all completions: a warning, or a note at the best value of the trial.
 
     Raises:
-        InputError: the total is constant.
+        InputError: the total is constant over at least `MIN_PROMPTS` prompts. Over fewer, it is a warning.
     """
     known = [value for value in table.totals if value is not None]
     if _constant(known):
         said = f"Not one of {len(table.totals):,} completions could be scored"
         if known:
             said = f"All {len(known):,} completions have the total reward {number(known[0])}"
-        raise InputError(
-            f"{said}, so there is nothing to learn from. Read the completions above. If right ones score nothing, "
-            "correct the reward (scripts/score.py). Else take easier or harder rows, or show an example in the prompt.",
-            kind="constant-reward",
-            key="rewards",
+        advice = (
+            "Read the completions above. If right ones score nothing, correct the reward (scripts/score.py). Else take "
+            "easier or harder rows, or show an example in the prompt."
         )
+        prompts = len(table.totals) // table.group
+        if prompts >= MIN_PROMPTS:
+            message = f"{said}, so there is nothing to learn from. {advice}"
+            raise InputError(message, kind="constant-reward", key="rewards")
+        message = f"{said}. With {prompts} prompts that may be chance. {advice}"
+        yield Problem(message, "constant-reward", "rewards", level="warning")
+        return
     for index, reward in enumerate(table.rewards):
         values = table.of_reward(index)
         if not values or not _constant(values):

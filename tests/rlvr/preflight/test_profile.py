@@ -15,7 +15,7 @@ from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.preflight.prepare import PreparedRun
 from rlvr.preflight.profile import steps_of_each
-from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
+from rlvr.preflight.sampled_scores import MIN_PROMPTS, ScoredCompletions, constant_rewards
 from rlvr.scoring.reward import Reward
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
@@ -96,6 +96,7 @@ def test_a_constant_total_is_an_error_and_leaves_nothing(tmp_path: Path, capsys:
     own = tmp_path / "rewards"
     own.mkdir()
     words = [*SHORT, *rewards(own, "always"), "--output_dir", str(tmp_path / "runs" / "x"), "--profile"]
+    words += ["--per_device_train_batch_size", "64", "--steps_per_generation", "1"]  # 16 prompts a generation
     assert run_grpo.main(words) == 2
     captured = capsys.readouterr()
     assert "projection" not in captured.out and "weighted sum" in captured.out
@@ -127,8 +128,13 @@ def table(*totals: float | None) -> ScoredCompletions:
 )
 def test_totals_without_a_spread_are_refused(totals: tuple[float | None, ...], why: str) -> None:
     with pytest.raises(InputError) as caught:
-        list(constant_rewards(table(*totals), cast("PreparedRun", None)))
+        list(constant_rewards(table(*totals * MIN_PROMPTS), cast("PreparedRun", None)))
     assert (caught.value.kind, caught.value.key) == ("constant-reward", "rewards"), why
+
+
+def test_few_prompts_without_a_spread_are_a_warning() -> None:
+    [problem] = constant_rewards(table(*[0.0] * 2 * (MIN_PROMPTS - 1)), cast("PreparedRun", None))
+    assert (problem.kind, problem.level) == ("constant-reward", "warning") and "31 prompts" in str(problem)
 
 
 def test_totals_with_a_spread_are_not_refused() -> None:
