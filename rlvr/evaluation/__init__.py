@@ -13,7 +13,7 @@ dialogue.py       talk to the base and the trained model of a run
 """
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
-from rlvr.evaluation.evaluate import EvaluatedModel, evaluate
+from rlvr.evaluation.evaluate import SAMPLED_PROMPTS, EvaluatedModel, evaluate
 from rlvr.evaluation.measured import (
     choose_metric,
     choose_metrics,
@@ -34,7 +34,8 @@ from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.statistics import paired_difference
 
 __all__ = [
-    "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric", "choose_metrics",
+    "SAMPLED_PROMPTS", "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric",
+    "choose_metrics",
     "describe_evaluation", "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows",
     "paired_difference", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
     "score_in_words", "summarise", "training_decoding", "write_evaluation",

@@ -258,8 +258,10 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
                 break
     accuracy = percent(right / measured.rows)
     console.info(f"\n  after these updates, {accuracy} of {measured.rows} held-out rows are right, decoded greedily")
-    total_rows = (2 * len(held_out) if held_out is not None else 0) + validations * len(task.validation)
-    return [project_evaluation(measured, total_rows, (2 if held_out is not None else 0) + validations)]
+    of_run = 2 if held_out is not None else 0
+    total_rows = of_run * len(rows) + validations * len(task.validation)
+    samples = min(evaluation.SAMPLED_PROMPTS, len(task.train)) * plan.generations if of_run else 0
+    return [project_evaluation(measured, total_rows, of_run + validations, samples)]
 
 
 def _validations(recipe: Recipe, steps: int, of_epoch: int) -> int:

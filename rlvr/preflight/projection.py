@@ -113,7 +113,9 @@ def project_training(generations: Sequence[Generation], steps: int, of_each: int
     return Part(f"{round(number):,} generations, {steps:,} updates", seconds(Stretch()), seconds(stretch))
 
 
-def project_evaluation(measured: MeasuredEvaluation, rows: int, times: int) -> Part:
-    """Project all evaluations of a run, which have `rows` rows together."""
-    factor = rows / measured.rows
-    return Part(f"{times} evaluations, {rows:,} rows", measured.seconds * factor, measured.at_maximum * factor)
+def project_evaluation(measured: MeasuredEvaluation, rows: int, times: int, samples: int = 0) -> Part:
+    """Project all evaluations of a run, which have `rows` rows together, and the samples before training."""
+    factor = (rows + samples) / measured.rows
+    sampled = f", and {samples:,} samples" if samples else ""
+    name = f"{times} evaluations, {rows:,} rows{sampled}"
+    return Part(name, measured.seconds * factor, measured.at_maximum * factor)

@@ -53,5 +53,5 @@ def test_the_maximum_is_never_less_than_what_was_measured() -> None:
 
 
 def test_an_evaluation_grows_with_its_rows() -> None:
-    part = project_evaluation(MeasuredEvaluation(64, 8.0, 12.0), rows=640, times=2)
+    part = project_evaluation(MeasuredEvaluation(64, 8.0, 12.0), rows=576, times=2, samples=64)
     assert (part.seconds, part.at_maximum) == (80.0, 120.0)
