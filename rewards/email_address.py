@@ -14,13 +14,13 @@ from rlvr import completion_text
 def email_address(
     prompts: list[Any], completions: list[Any], *, final_answer: list[str], most_words: int = 5, **kwargs: Any
 ) -> list[float | None]:
-    """Compare the last word with the reference. A line with another address, or of more than `most_words`, gets 0."""
+    """Compare the last words with the reference. A line with another address, or of more than `most_words`, gets 0."""
     rewards: list[float | None] = []
     for prompt, completion, reference in zip(prompts, completions, final_answer, strict=True):
         answer = completion_text(completion).strip().rpartition("\n")[2].rstrip(".").lower()
         question = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         is_copy = answer != reference.lower() and answer in question.lower()
-        words = answer.split()
-        is_right = words[-1:] == [reference.lower()] and answer.count("@") == 1 and len(words) <= most_words
+        words, expected = answer.split(), reference.lower().split()
+        is_right = words[-len(expected) :] == expected and answer.count("@") == 1 and len(words) <= most_words
         rewards.append(float(is_right and not is_copy))
     return rewards

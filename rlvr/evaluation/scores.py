@@ -126,9 +126,9 @@ class SampledGroups:
             return None
         return (
             f"None of {self.samples:,} completions of {count(self.prompts, 'training prompt')} is right ("
-            f"{self.decoding}), so training may have nothing to learn from. Read completions (--profile): the reward may "
-            "ask for another form than the prompt. Else lower the temperature, show an example in the prompt, or start "
-            "with easier rows."
+            f"{self.decoding}), so training may have nothing to learn from. Read completions (--profile): the reward "
+            "may ask for another form than the prompt. Else lower the temperature, show an example in the prompt, or "
+            "start with easier rows."
         )
 
 

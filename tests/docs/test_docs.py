@@ -114,7 +114,7 @@ def test_a_recipe_of_ten_lines_trains_on_ones_own_data_and_reward(
     (tmp_path / "recipes" / base).write_text((REPOSITORY / "recipes" / base).read_text(encoding="utf-8"))
     (tmp_path / "recipes" / "my_task.yaml").write_text(recipe, encoding="utf-8")
     reward = (REPOSITORY / "rewards" / "email_address.py").read_text(encoding="utf-8")
-    reward = re.sub(r"(?m)^ADDRESS = .*", r"ADDRESS = re.compile(r'\\d+ may')", reward)
+    reward = reward.replace(' and answer.count("@") == 1', "")  # what an address has and a date has not
     (tmp_path / "rewards" / "my_reward.py").write_text(reward.replace("def email_address(", "def my_reward("))
     for split, days in (("train", range(1, 101)), ("test", range(101, 201))):
         rows = [{"text": f"We meet on {day} May at the lake.", "final_answer": f"{day} May"} for day in days]

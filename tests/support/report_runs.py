@@ -38,7 +38,7 @@ CONVERSATION = [
         "tool_calls": [{"type": "function", "function": {"name": "run", "arguments": '{"code": "1"}'}}],
     },
 ]
-TOOL_COLUMNS = {"stopped": "iterations", "tool_seconds": "[0.25]"}
+TOOL_COLUMNS = {"stopped": "iterations", "tool_seconds": "[0.25, null]"}
 
 RECIPE = """\
 # demo.yaml as it ran: overrides and defaults included.
