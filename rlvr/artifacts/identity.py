@@ -50,10 +50,8 @@ class Identity:
         processes: how many processes train together.
         launcher: "plain" (python and ddp: their checkpoints are the same), "zero2", "zero3" …
         rows: digest of the training prompts in their order, and of their difficulty if a curriculum orders them.
-        golds: digest of their other columns, such as golds and tests; "" in checkpoints of earlier versions. Others are
-            no other run, but it is said.
-        model: digests of the base's "weights" and "tokenizer" if it is a folder, else its "revision"; empty in
-            checkpoints of earlier versions.
+        golds: digest of their other columns, such as golds and tests. If they change, a run continues, and says so.
+        model: digests of the base's "weights" and "tokenizer" if it is a folder, else its "revision".
     """
 
     recipe: Mapping[str, Any]

@@ -32,7 +32,8 @@ class ScoredCompletions:
     Attributes:
         values: of each completion, in the order of `rewards`; None where a reward did not score it.
         totals: the weighted sum of each; None where the row is masked.
-        correct: whether the metric accepts each; None where it is no reward of the recipe, or gave no score.
+        correct: whether the metric scores each at least 1; None if the recipe does not train on the metric, or it gave
+            no score.
         group: completions of each prompt.
     """
 

@@ -166,5 +166,5 @@ def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: A
     elif status is None and has_recipe and (folder / "run.json").is_file():
         notes.append(f"run.json can't be read, so {only_steps}.")
     elif status is None and has_recipe:
-        notes.append(f"There is no run.json: the copy is incomplete. O{only_steps[1:]}.")
+        notes.append(f"There is no run.json: the copy is incomplete, so {only_steps}.")
     return notes

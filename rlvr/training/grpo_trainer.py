@@ -392,7 +392,7 @@ class RecipeTrainer(EnvironmentTrainer):
         return metrics
 
     # ------------------------------------------------------------------------------------------------------------------
-    # Checkpoints. The keys are those of the file format.
+    # Checkpoints: what is saved beside the weights. The keys are part of the file format.
 
     def state_between_steps(self) -> dict[str, Any]:
         own = {

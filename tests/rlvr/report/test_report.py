@@ -253,7 +253,7 @@ def test_the_state_of_an_incomplete_run_is_a_sentence(run_dir: Path, status: str
     ("name", "content", "words", "why"),
     [
         ("run.json", '{"status": "paused for the night"}', "has the unknown status", "a newer version"),
-        ("run.json", None, "There is no run.json: the copy is incomplete.", "a part of a run"),
+        ("run.json", None, "There is no run.json: the copy is incomplete", "not all files were copied"),
         ("run.json", '{"status": "do', "run.json can't be read", "half written"),
         ("recipe.yaml", "- a\n- list", "recipe.yaml is not a YAML mapping", "not our recipe"),
         ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
