@@ -51,10 +51,10 @@ NOT_INSTALLED = (
     f"The packages of this project are not installed for {sys.executable}. Run `make install` and "
     "`. .venv/bin/activate`, or `pip install -e . -c constraints.txt`."
 )
-STARTED = time.monotonic()  # max_runtime_s counts the seconds of the imports too
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    started = time.monotonic()  # max_runtime_s counts the seconds of the imports below
     options, overrides = parse_arguments(words)
     if any(importlib.util.find_spec(name) is None for name in ("ruamel", "torch", "trl")):
         console.error(NOT_INSTALLED)
@@ -65,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.check:
             return check(options, overrides)
         recipe = load_recipe(options.config, overrides)
-        return profile(recipe, options) if options.profile else run(recipe)
+        return profile(recipe, options, started) if options.profile else run(recipe, started)
     except InputError as error:
         if options.json:
             print_as_json(error.problems)
@@ -168,7 +168,7 @@ def check(options: argparse.Namespace, overrides: Sequence[str]) -> int:
         return 0
 
 
-def profile(recipe: Recipe, options: argparse.Namespace) -> int:
+def profile(recipe: Recipe, options: argparse.Namespace, started: float) -> int:
     """Measure two generations in a temporary folder on the disk of the run; return the exit code."""
     machine = None
     if options.machine:
@@ -189,12 +189,12 @@ def profile(recipe: Recipe, options: argparse.Namespace) -> int:
             from rlvr.preflight.profile import profile_run  # imports TRL's trainer: only after all checks
 
             gc.enable()
-            profile_run(prepared, STARTED, options.profile_minutes or PROFILE_MINUTES, machine)
+            profile_run(prepared, started, options.profile_minutes or PROFILE_MINUTES, machine)
             prepared.state.destroy_process_group()
     return 0
 
 
-def run(recipe: Recipe) -> int:
+def run(recipe: Recipe, started: float) -> int:
     """Prepare and execute a run; return its exit code."""
     announce(recipe)
     from rlvr.artifacts.run_lock import lock_run
@@ -207,7 +207,7 @@ def run(recipe: Recipe) -> int:
         from rlvr.training import launch
         from rlvr.training.interruption import StopRequest, time_limit
 
-        stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), STARTED)
+        stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
         console.silence_loading_bars()
         stack.enter_context(lock_run(recipe.output_dir, launch.join(recipe)))
         prepared = stack.enter_context(prepare_run(recipe))

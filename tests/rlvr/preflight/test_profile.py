@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +53,6 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     words = [*SHORT, *rewards(own, "math_correctness", "drawn", "always"), "--output_dir", str(place / "runs" / "x")]
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
-        patch.setattr(run_grpo, "STARTED", time.monotonic())  # not when this process imported it
         patch.setattr("rlvr.console.info", lambda text="": lines.extend(text.split("\n")))
         code = run_grpo.main([*words, "--profile", "--machine", "ml.g5.xlarge"])
     return {"code": code, "lines": lines, "files": list(place.rglob("*"))}
