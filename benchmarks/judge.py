@@ -317,8 +317,16 @@ def steady(repeats: int) -> None:
     print(f"\nVerdicts over {repeats} repetitions, idle and with twice as many busy processes as cores")
     limits = Limits(time_s=1.0, wall_s=2.0)
     spin = "import time\nx = time.process_time()\nwhile time.process_time() - x < {}: pass\nprint(15)\n"
-    programs = [spin.format(0.6), spin.format(3), SUM, "import time\ntime.sleep(0.5)\nprint(15)\n", "print(1)", "1/0",
-                "import time\ntime.sleep(60)", "x = bytearray(2 * 10**9)"]  # fmt: skip
+    programs = [
+        spin.format(0.6),
+        spin.format(3),
+        SUM,
+        "import time\ntime.sleep(0.5)\nprint(15)\n",
+        "print(1)",
+        "1/0",
+        "import time\ntime.sleep(60)",
+        "x = bytearray(2 * 10**9)",
+    ]
     tests = [{"input": INPUT, "output": OUTPUT}]
 
     def verdicts() -> tuple[str, ...]:

@@ -78,8 +78,10 @@ class Timings:
 def server(*words: str) -> Iterator[RunningServer]:
     process = subprocess.Popen(
         [sys.executable, "scripts/serve_rewards.py", "--no_key", "--port", "0", *words],
-        cwd=PROJECT, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         address = next(line for line in process.stdout if line.startswith("Serving on ")).split()[-1]
@@ -215,13 +217,15 @@ def main() -> int:
     base_cpu_s = statistics.median(local.cpu_s)
     rows = [
         [
-            name, f"{statistics.median(way.seconds):.2f}", f"{min(way.seconds):.2f} - {max(way.seconds):.2f}",
+            name,
+            f"{statistics.median(way.seconds):.2f}",
+            f"{min(way.seconds):.2f} - {max(way.seconds):.2f}",
             f"{number / statistics.median(way.seconds):.0f}",
             f"{statistics.median(a / b for a, b in zip(local.seconds, way.seconds, strict=True)):.1%}",
             f"{1000 * (statistics.median(way.cpu_s) - base_cpu_s) / number:+.2f}",
         ]
         for name, way in ways.items()
-    ]  # fmt: skip
+    ]
     titles = [f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "of local", "CPU ms/program more"]
     console.info(console.table(titles, rows))
     console.info("  goal: at least 95 % of local, with 1 and with 64 clients")

@@ -105,11 +105,14 @@ def measure(*, quick: bool) -> None:
     base = medians["beside the trainer"]
     rows = [
         [
-            name, f"{median:.2f}", f"{min(seconds[name]):.2f} - {max(seconds[name]):.2f}", f"{number / median:.0f}",
+            name,
+            f"{median:.2f}",
+            f"{min(seconds[name]):.2f} - {max(seconds[name]):.2f}",
+            f"{number / median:.0f}",
             f"{median / base:.2f}",
         ]
         for name, median in medians.items()
-    ]  # fmt: skip
+    ]
     console.info(
         console.table([f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "times local"], rows)
     )

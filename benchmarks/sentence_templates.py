@@ -249,4 +249,4 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "\\[\n{n} = \\boxed{{{n}}}\n\\]\n{unit}",
         "The answer is:\n\n$$\n\\boxed{{{n}}}\n$$\n\n{unit} in {quantity}.",
     ),
-}  # fmt: skip
+}

@@ -100,24 +100,39 @@ def measure_overhead() -> None:
 
     folder = Path(tempfile.mkdtemp(prefix="tool-calls-"))
     settings: dict[str, Any] = {
-        "model_name_or_path": str(write_tool_model(folder / "model")), "output_dir": str(folder / "run"),
-        "use_cpu": True, "bf16": False, "per_device_train_batch_size": ROLLOUTS, "num_generations": 8,
+        "model_name_or_path": str(write_tool_model(folder / "model")),
+        "output_dir": str(folder / "run"),
+        "use_cpu": True,
+        "bf16": False,
+        "per_device_train_batch_size": ROLLOUTS,
+        "num_generations": 8,
         "max_steps": STEPS,
-        "max_completion_length": 64, "report_to": "none", "save_strategy": "no", "logging_steps": 1,
-        "activation_checkpointing": False, "disable_tqdm": True,
-    }  # fmt: skip
+        "max_completion_length": 64,
+        "report_to": "none",
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "activation_checkpointing": False,
+        "disable_tqdm": True,
+    }
     own = {key: default for key, (_, default) in schema.OWN.items()}
     specs = (RewardSpec("environment"),)
     work = (EnvironmentSpec("benchmarks.tool_calls.Work"),)
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), specs, None, {**own, "dtype": "float32", **settings},
-                    environments=work)  # fmt: skip
+    recipe = Recipe(
+        Path("r.yaml"), TaskSpec("t"), specs, None, {**own, "dtype": "float32", **settings}, environments=work
+    )
     data = Dataset.from_dict({"prompt": [[{"role": "user", "content": f"Go {row}."}] for row in range(64)]})
     tokenizer = load_tokenizer(recipe, chat=True)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
     arguments = {key: value for key, value in settings.items() if key != "model_name_or_path"}
-    trainer = GRPOTrainer(settings["model_name_or_path"], reward_funcs=[], args=GRPOConfig(**arguments),
-                          train_dataset=data, processing_class=tokenizer, environment_factory=Work)  # fmt: skip
+    trainer = GRPOTrainer(
+        settings["model_name_or_path"],
+        reward_funcs=[],
+        args=GRPOConfig(**arguments),
+        train_dataset=data,
+        processing_class=tokenizer,
+        environment_factory=Work,
+    )
     cpu = time.process_time()
     trainer.train()
     step = (time.process_time() - cpu) / STEPS

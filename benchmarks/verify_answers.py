@@ -153,10 +153,13 @@ def gsm8k(folder: Path, most: int) -> list[tuple[str, str]]:
     else:
         print(f"(no {file}: made-up problems instead)")
         pairs = [
-            (f"There are {n} boxes with {n + 7} pens each. That is {n} * {n + 7} = {n * (n + 7)} pens. Take some away.",
-             f"{n * (n + 7) - n * 100:,}")
+            (
+                f"There are {n} boxes with {n + 7} pens each. That is {n} * {n + 7} = {n * (n + 7)} pens. "
+                "Take some away.",
+                f"{n * (n + 7) - n * 100:,}",
+            )
             for n in range(3, 1303)
-        ]  # fmt: skip
+        ]
     pairs.sort(key=lambda pair: pair[1].isdigit())
     return pairs[:most]
 
@@ -186,9 +189,12 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[LabelledCompletion]
     named["then an invented problem"] = [
         LabelledCompletion(
             f"{form.format(work=text, gold=gold)}\n\nQuestion: Why?\nSolution: {form.format(work='So.', gold='31')}",
-            gold, True)
-        for form in forms for text, gold in pairs[:267]
-    ]  # fmt: skip
+            gold,
+            True,
+        )
+        for form in forms
+        for text, gold in pairs[:267]
+    ]
     boxed = "After some work, the result follows.\n\\[ \\boxed{{{}}} \\]"
     for name, (right, wrong) in answer_cases.EXPRESSIONS.items():
         named[name] = [LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in right]

@@ -56,9 +56,10 @@ class _Index:
     def __init__(self, passages: list[tuple[str, str]]) -> None:
         import bm25s
 
-        self._passages, self._tokenize = passages, functools.partial(
-            bm25s.tokenize, token_pattern=_WORD, stopwords=None, show_progress=False
-        )  # fmt: skip
+        self._passages, self._tokenize = (
+            passages,
+            functools.partial(bm25s.tokenize, token_pattern=_WORD, stopwords=None, show_progress=False),
+        )
         self._scores = bm25s.BM25()
         self._scores.index(self._tokenize([text for _, text in passages]), show_progress=False)
 

@@ -109,10 +109,16 @@ def explain(
 ) -> list[str]:
     """Explain the reward of one completion, one sentence a step; the last one is the reward."""
     (reward,) = cosine_length(
-        [prompt], [completion], final_answer=None if final_answer is None else [final_answer],
-        completion_ids=None if completion_ids is None else [completion_ids], max_len=max_len, unit=unit,
-        assume_correct=assume_correct, prose=prose, **options,
-    )  # fmt: skip
+        [prompt],
+        [completion],
+        final_answer=None if final_answer is None else [final_answer],
+        completion_ids=None if completion_ids is None else [completion_ids],
+        max_len=max_len,
+        unit=unit,
+        assume_correct=assume_correct,
+        prose=prose,
+        **options,
+    )
     steps = ["It is taken as right: the gate decides."]
     if not assume_correct:
         steps = explain_answer(completion, str(final_answer), prose=prose)

@@ -39,14 +39,47 @@ MAX_CHARACTERS = 100_000
 MAX_TERM_CHARACTERS = 200
 
 NEGATORS = (
-    "no", "not", "never", "without", "cannot", "neither", "nor", "none", "nothing", "nobody", "hardly", "lack", "lacks",
-    "refuse", "refuses", "deny", "denies", "exclude", "excludes", "excluding",
-)  # fmt: skip
+    "no",
+    "not",
+    "never",
+    "without",
+    "cannot",
+    "neither",
+    "nor",
+    "none",
+    "nothing",
+    "nobody",
+    "hardly",
+    "lack",
+    "lacks",
+    "refuse",
+    "refuses",
+    "deny",
+    "denies",
+    "exclude",
+    "excludes",
+    "excluding",
+)
 # "no later than", "not only", "no doubt" deny nothing.
 _HARMLESS_AFTER = frozenset(
-    ("only", "just", "merely", "later", "more", "less", "longer", "fewer", "earlier", "sooner", "least", "doubt",
-     "problem", "matter", "worries")
-)  # fmt: skip
+    (
+        "only",
+        "just",
+        "merely",
+        "later",
+        "more",
+        "less",
+        "longer",
+        "fewer",
+        "earlier",
+        "sooner",
+        "least",
+        "doubt",
+        "problem",
+        "matter",
+        "worries",
+    )
+)
 _PAIRS = (("instead", "of"), ("rather", "than"))
 _WINDOW_LEFT = 5
 _WINDOW_RIGHT = 2

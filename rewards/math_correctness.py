@@ -64,9 +64,14 @@ def math_correctness(
             )
     try:
         verdicts = check_answers(
-            completions, final_answer, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance,
-            deadline_s=deadline_s, budget_s=budget_s,
-        )  # fmt: skip
+            completions,
+            final_answer,
+            prose=prose,
+            bare_last_line=bare_last_line,
+            tolerance=tolerance,
+            deadline_s=deadline_s,
+            budget_s=budget_s,
+        )
     except ValueError as error:
         option = str(error).partition(" ")[0]
         raise InputError(f"Reward math_correctness, option {error}.", kind="invalid-value", key=option) from error

@@ -64,8 +64,11 @@ def sql_result(
     """
     orders = [None] * len(completions) if ordered is None else ordered
     for column, values in (
-        ("prompts", prompts), ("database", database), ("gold_query", gold_query), ("ordered", orders)
-    ):  # fmt: skip
+        ("prompts", prompts),
+        ("database", database),
+        ("gold_query", gold_query),
+        ("ordered", orders),
+    ):
         if len(values) != len(completions):
             raise InputError(
                 f"Reward sql_result: {len(values)} entries in {column} for {len(completions)} completions. "

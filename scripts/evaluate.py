@@ -172,8 +172,11 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
         shots = recipe.task.options.get("shots", 0)
         points = [shot_sweep.SweepPoint(shots, recipe, load_task(recipe.task))]
     task = points[0].task
-    empty = [name for name, part in (task.parts or {recipe.task.name: task}).items()
-             if len(part.split(recipe.evaluation.split)) == 0]  # fmt: skip
+    empty = [
+        name
+        for name, part in (task.parts or {recipe.task.name: task}).items()
+        if len(part.split(recipe.evaluation.split)) == 0
+    ]
     if empty:
         raise InputError(
             f"The task {empty[0]} has no rows in its split {recipe.evaluation.split}.",

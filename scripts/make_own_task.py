@@ -17,26 +17,72 @@ from rlvr import console  # not found: run `make install`, then `. .venv/bin/act
 from rlvr.data.io import write_rows
 
 ROWS = {"train": 400, "test": 100}
-# fmt: off
 FIRST_NAMES = {
-    "train": ["Maria", "James", "Aisha", "Pedro", "Yuki", "Olga", "Daniel", "Fatima", "Lucas", "Ingrid", "Tomas",
-              "Priya", "Helen", "Samuel", "Nadia", "Victor"],
+    "train": [
+        "Maria",
+        "James",
+        "Aisha",
+        "Pedro",
+        "Yuki",
+        "Olga",
+        "Daniel",
+        "Fatima",
+        "Lucas",
+        "Ingrid",
+        "Tomas",
+        "Priya",
+        "Helen",
+        "Samuel",
+        "Nadia",
+        "Victor",
+    ],
     "test": ["Carla", "Ahmed", "Sofia", "George", "Mei", "Robert", "Elena", "Kofi", "Julia", "Martin"],
 }
 LAST_NAMES = {
-    "train": ["Lopez", "Carter", "Khan", "Silva", "Tanaka", "Petrova", "Weber", "Haddad", "Moreau", "Larsen", "Novak",
-              "Sharma", "Brooks", "Osei", "Rossi", "Stein"],
+    "train": [
+        "Lopez",
+        "Carter",
+        "Khan",
+        "Silva",
+        "Tanaka",
+        "Petrova",
+        "Weber",
+        "Haddad",
+        "Moreau",
+        "Larsen",
+        "Novak",
+        "Sharma",
+        "Brooks",
+        "Osei",
+        "Rossi",
+        "Stein",
+    ],
     "test": ["Mendes", "Farouk", "Ricci", "Palmer", "Chen", "Hughes", "Popov", "Boateng", "Schmidt", "Olsen"],
 }
 COMPANIES = {
-    "train": ["northwind", "bluepeak", "redwood", "solaris", "harborline", "greenfield", "ironbridge", "clearwater",
-              "silverline", "oakhill"],
+    "train": [
+        "northwind",
+        "bluepeak",
+        "redwood",
+        "solaris",
+        "harborline",
+        "greenfield",
+        "ironbridge",
+        "clearwater",
+        "silverline",
+        "oakhill",
+    ],
     "test": ["sunridge", "lakeside", "brightway", "stonegate", "riverton", "maplecraft"],
 }
-ADDRESSES = ("{first}.{last}", "{initial}{last}", "{first}_{last}", "{first}{number}", "{last}.{first}",
-             "{first}-{last}")
+ADDRESSES = (
+    "{first}.{last}",
+    "{initial}{last}",
+    "{first}_{last}",
+    "{first}{number}",
+    "{last}.{first}",
+    "{first}-{last}",
+)
 DOMAINS = ("{company}.example", "mail.{company}.example", "{company}-group.example")
-# fmt: on
 TEMPLATES = {
     "train": (
         "This is {name} from {Company}: please send the invoice to {address} before {day}.",

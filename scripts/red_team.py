@@ -86,9 +86,14 @@ def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
         completions = [] if options.run_dir is None else read_completions(str(options.run_dir)).rows
     console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
     return attack_recipe(
-        recipe, task, rewards, seconds=60 * options.minutes, evaluations=options.evaluations, completions=completions,
+        recipe,
+        task,
+        rewards,
+        seconds=60 * options.minutes,
+        evaluations=options.evaluations,
+        completions=completions,
         seed=options.seed,
-    )  # fmt: skip
+    )
 
 
 def show(name: str, findings: Findings) -> None:

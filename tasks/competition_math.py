@@ -22,8 +22,15 @@ from rlvr.verifiers.math.extraction import extract_boxed
 
 NAME = "competition_math"
 MATH = "EleutherAI/hendrycks_math"
-SUBJECTS = ("algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
-            "precalculus")  # fmt: skip
+SUBJECTS = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."  # as Qwen2.5-Math asks for it
 BUDGET_S = 3600.0  # of all algebra on the golds, so that a busy machine drops none
 SHOWN = 5  # dropped rows that a note names

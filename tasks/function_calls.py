@@ -34,9 +34,19 @@ For each call, write a JSON object with the name and the arguments of the functi
 </tool_call>"""
 # Python's names, as far as the data uses them; other types stay open.
 _TYPES = {
-    "str": "string", "string": "string", "int": "integer", "integer": "integer", "float": "number", "number": "number",
-    "bool": "boolean", "boolean": "boolean", "list": "array", "array": "array", "dict": "object", "object": "object",
-}  # fmt: skip
+    "str": "string",
+    "string": "string",
+    "int": "integer",
+    "integer": "integer",
+    "float": "number",
+    "number": "number",
+    "bool": "boolean",
+    "boolean": "boolean",
+    "list": "array",
+    "array": "array",
+    "dict": "object",
+    "object": "object",
+}
 
 
 def function_calls(
@@ -90,9 +100,16 @@ def function_calls(
         }
 
     splits, notes = usable_rows(
-        name, source, read_splits(name, path, HUB_DATASET), ("query", "tools", "answers"), convert,
-        test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed,
-    )  # fmt: skip
+        name,
+        source,
+        read_splits(name, path, HUB_DATASET),
+        ("query", "tools", "answers"),
+        convert,
+        test_fraction=test_fraction,
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+    )
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
 
 

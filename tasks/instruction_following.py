@@ -28,17 +28,22 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "verify_keyword_frequency": ("keywords:frequency", {"word": "keyword", "N": "frequency"}, {"relation": "exactly"}),
     "validate_forbidden_words": ("keywords:forbidden_words", {"forbidden_words": "forbidden_words"}, {}),
     "verify_letter_frequency": (
-        "keywords:letter_frequency", {"letter": "letter", "N": "let_frequency"}, {"let_relation": "exactly"}
+        "keywords:letter_frequency",
+        {"letter": "letter", "N": "let_frequency"},
+        {"let_relation": "exactly"},
     ),
     "validate_response_language": (LANGUAGE, {"language": "language"}, {}),
     "verify_paragraph_count": ("length_constraints:number_paragraphs", {"N": "num_paragraphs"}, {}),
     "validate_word_constraint": ("length_constraints:number_words", {"N": "num_words", "quantifier": "relation"}, {}),
     "verify_sentence_constraint": (
-        "length_constraints:number_sentences", {"N": "num_sentences", "quantifier": "relation"}, {}
+        "length_constraints:number_sentences",
+        {"N": "num_sentences", "quantifier": "relation"},
+        {},
     ),
     "validate_paragraphs": (
         "length_constraints:nth_paragraph_first_word",
-        {"N": "num_paragraphs", "i": "nth_paragraph", "first_word": "first_word"}, {},
+        {"N": "num_paragraphs", "i": "nth_paragraph", "first_word": "first_word"},
+        {},
     ),
     "verify_postscript": ("detectable_content:postscript", {"postscript_marker": "postscript_marker"}, {}),
     "validate_placeholders": ("detectable_content:number_placeholders", {"N": "num_placeholders"}, {}),
@@ -47,7 +52,9 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "validate_choice": ("detectable_format:constrained_response", {"options": "options"}, {}),
     "validate_highlighted_sections": ("detectable_format:number_highlighted_sections", {"N": "num_highlights"}, {}),
     "validate_sections": (
-        "detectable_format:multiple_sections", {"N": "num_sections", "section_splitter": "section_spliter"}, {}
+        "detectable_format:multiple_sections",
+        {"N": "num_sections", "section_splitter": "section_spliter"},
+        {},
     ),
     "validate_json_format": ("detectable_format:json_format", {}, {}),
     "validate_repeat_prompt": ("combination:repeat_prompt", {"original_prompt": "prompt_to_repeat"}, {}),
@@ -55,12 +62,14 @@ FUNCTIONS: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "validate_uppercase": ("change_case:english_capital", {}, {}),
     "validate_lowercase": ("change_case:english_lowercase", {}, {}),
     "validate_frequency_capital_words": (
-        "change_case:capital_word_frequency", {"N": "capital_frequency", "quantifier": "capital_relation"}, {}
+        "change_case:capital_word_frequency",
+        {"N": "capital_frequency", "quantifier": "capital_relation"},
+        {},
     ),
     "validate_end": ("startend:end_checker", {"end_phrase": "end_phrase"}, {}),
     "validate_quotation": ("startend:quotation", {}, {}),
     "validate_no_commas": ("punctuation:no_comma", {}, {}),
-}  # fmt: skip
+}
 
 
 def instruction_following(

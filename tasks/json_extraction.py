@@ -73,9 +73,17 @@ def json_extraction(
         }
 
     splits, notes = usable_rows(
-        name, source, read_splits(name, path, HUB_DATASET), ("text", "schema", "item"), convert,
-        test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed, held_out_by="schema",
-    )  # fmt: skip
+        name,
+        source,
+        read_splits(name, path, HUB_DATASET),
+        ("text", "schema", "item"),
+        convert,
+        test_fraction=test_fraction,
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+        held_out_by="schema",
+    )
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
 
 

@@ -85,17 +85,27 @@ def multiple_choice(
         }
 
     splits, notes = usable_rows(
-        name, source, raw, ("question", "choices"), convert,
-        test_fraction=test_fraction, limit_train=limit_train, limit_test=limit_test, seed=seed,
-    )  # fmt: skip
+        name,
+        source,
+        raw,
+        ("question", "choices"),
+        convert,
+        test_fraction=test_fraction,
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+    )
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
 
 
 def _check_counted_from_0(source: str, splits: Mapping[str, Sequence[Row]]) -> None:
     """Refuse numbers as answers that count from 1: nearly all rows would have the next choice as the right one."""
     for split, rows in splits.items():
-        numbers = [(row["answer"], len(row["choices"])) for row in rows
-                   if type(row.get("answer")) is int and isinstance(row.get("choices"), list)]  # fmt: skip
+        numbers = [
+            (row["answer"], len(row["choices"]))
+            for row in rows
+            if type(row.get("answer")) is int and isinstance(row.get("choices"), list)
+        ]
         if numbers and min(number for number, _ in numbers) >= 1 and any(number == size for number, size in numbers):
             raise InputError(
                 f"{source}, {split}: the numbers in answer count from 1, since none is 0 and one is the number of "

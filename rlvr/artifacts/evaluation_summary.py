@@ -204,8 +204,9 @@ def bars(
         return [], 0
     before, after = (mapping(mapping(score).get(f"by_{column}")) for score in scores)
     if column == "task":
-        before, after = ({label: mapping(part.get(name)) for label, part in tasks_of(evaluation).items()}
-                         for name in MODELS)  # fmt: skip
+        before, after = (
+            {label: mapping(part.get(name)) for label, part in tasks_of(evaluation).items()} for name in MODELS
+        )
     rows: dict[str, int] = {}
     for name in (*before, *after):
         rows[name] = max(int(_reach(part, (name, "rows")) or 0) for part in (before, after))

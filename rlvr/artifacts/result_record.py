@@ -326,8 +326,9 @@ def _measured(folder: Path) -> dict[str, Any]:
         evaluation["verifier"] = content["verifier"]
     evaluation |= _figures(content)
     if "tasks" in content:
-        evaluation["tasks"] = {label: {"metric": part["metric"], **_figures(part)}
-                               for label, part in content["tasks"].items()}  # fmt: skip
+        evaluation["tasks"] = {
+            label: {"metric": part["metric"], **_figures(part)} for label, part in content["tasks"].items()
+        }
     if "average" in content:
         evaluation["average"] = content["average"]
     tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]

@@ -72,12 +72,28 @@ _EVALUATION = {"split": "test", "rows": 500}
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
     ("Adapter", ("use_peft", "lora_", "use_rslora", "use_dora")),
-    ("Sampling", ("num_generations", "max_completion_length", "temperature", "top_", "min_p", "use_vllm", "vllm_",
-                  "generation_", "cache_", "repetition_", "mask_")),
+    (
+        "Sampling",
+        (
+            "num_generations",
+            "max_completion_length",
+            "temperature",
+            "top_",
+            "min_p",
+            "use_vllm",
+            "vllm_",
+            "generation_",
+            "cache_",
+            "repetition_",
+            "mask_",
+        ),
+    ),
     ("Optimisation", ("",)),
-    ("Saving and logging", ("output_", "run_name", "save_", "log", "report_", "num_completions", "eval_", "do_eval",
-                            "push_", "hub_")),
-)  # fmt: skip
+    (
+        "Saving and logging",
+        ("output_", "run_name", "save_", "log", "report_", "num_completions", "eval_", "do_eval", "push_", "hub_"),
+    ),
+)
 
 
 def convert(path: Path) -> Conversion:

@@ -71,7 +71,7 @@ _OPEN_R1_KEYS: dict[str, str] = {
     ),
     "max_completion_len": "Use the option longest of the reward reasoning_length",
     "soft_punish_cache": "Use the option ramp of the reward reasoning_length",
-}  # fmt: skip
+}
 _TRL_KEYS: dict[str, str] = {
     "datasets": "Use the task: section with one file or dataset; join several into one JSONL file",
     "streaming": "Remove it: a task loads all rows, so that they can be checked before training",
@@ -79,10 +79,19 @@ _TRL_KEYS: dict[str, str] = {
     "ignore_bias_buffers": "Remove it: it works around models that are not supported",
     "env": "Set these variables in the shell before the launch",
     **dict.fromkeys(
-        ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "mixed_precision",
-         "accelerate_config", "config_file"), _LAUNCHER,
+        (
+            "num_processes",
+            "num_machines",
+            "machine_rank",
+            "main_process_ip",
+            "main_process_port",
+            "mixed_precision",
+            "accelerate_config",
+            "config_file",
+        ),
+        _LAUNCHER,
     ),
-}  # fmt: skip
+}
 
 _ACTOR, _ROLLOUT, _MODEL = "actor_rollout_ref_actor_", "actor_rollout_ref_rollout_", "actor_rollout_ref_model_"
 _PASS = "Use per_device_train_batch_size, the completions of a GPU and a forward pass"
@@ -132,8 +141,13 @@ _VERL_KEYS: dict[str, str] = {
     f"{_ACTOR}loss_agg_mode": "Use loss_type: dapo is token-mean, grpo is seq-mean-token-mean",
     f"{_ACTOR}ulysses_sequence_parallel_size": "Remove it: sequence parallelism is not supported",
     **dict.fromkeys(
-        (f"{_ACTOR}fsdp_config_param_offload", f"{_ACTOR}fsdp_config_grad_offload",
-         f"{_ACTOR}fsdp_config_optimizer_offload", "actor_rollout_ref_ref_fsdp_config_param_offload"), _OFFLOAD,
+        (
+            f"{_ACTOR}fsdp_config_param_offload",
+            f"{_ACTOR}fsdp_config_grad_offload",
+            f"{_ACTOR}fsdp_config_optimizer_offload",
+            "actor_rollout_ref_ref_fsdp_config_param_offload",
+        ),
+        _OFFLOAD,
     ),
     f"{_ROLLOUT}n": "num_generations",
     f"{_ROLLOUT}name": "Use use_vllm: true for vllm",
@@ -145,13 +159,23 @@ _VERL_KEYS: dict[str, str] = {
     f"{_ROLLOUT}max_model_len": "vllm_max_model_length",
     f"{_ROLLOUT}val_kwargs_n": "Remove it: evaluation is greedy. scripts/evaluate.py --samples measures pass@k",
     **dict.fromkeys(
-        (f"{where}log_prob_micro_batch_size{unit}"
-         for where in (_ROLLOUT, "actor_rollout_ref_ref_") for unit in ("", "_per_gpu")), _PASS,
+        (
+            f"{where}log_prob_micro_batch_size{unit}"
+            for where in (_ROLLOUT, "actor_rollout_ref_ref_")
+            for unit in ("", "_per_gpu")
+        ),
+        _PASS,
     ),
     **dict.fromkeys(("critic_model_path", "critic_optim_lr", "trainer_critic_warmup"), _NO_CRITIC),
     **dict.fromkeys(
-        ("custom_reward_function_path", "custom_reward_function_name", "reward_model_enable",
-         "reward_model_reward_manager", "reward_custom_reward_function_path", "reward_custom_reward_function_name"),
+        (
+            "custom_reward_function_path",
+            "custom_reward_function_name",
+            "reward_model_enable",
+            "reward_model_reward_manager",
+            "reward_custom_reward_function_path",
+            "reward_custom_reward_function_name",
+        ),
         "Use the rewards: list (name: path/to/file.py:function)",
     ),
     "trainer_total_epochs": "num_train_epochs",
@@ -170,22 +194,24 @@ _VERL_KEYS: dict[str, str] = {
     ),
     **dict.fromkeys(("trainer_n_gpus_per_node", "trainer_nnodes"), _LAUNCHER),
     **dict.fromkeys(("token", "wandb_token"), _TOKEN),
-}  # fmt: skip
+}
 
 # Flags of OpenRLHF, which some keep as YAML. Dots are underscores.
 _OPENRLHF_KEYS: dict[str, str] = {
     **dict.fromkeys(("pretrain", "actor_model_name_or_path"), "model_name_or_path"),
     **dict.fromkeys(("prompt_data", "data_prompt_dataset"), "Use the option path of the task: section"),
     **dict.fromkeys(("prompt_split", "data_prompt_split"), "Use the option train_split of the task: section"),
-    **dict.fromkeys(("input_key", "label_key", "data_input_key", "data_label_key"),
-                    "Use the option columns of the task jsonl"),
+    **dict.fromkeys(
+        ("input_key", "label_key", "data_input_key", "data_label_key"), "Use the option columns of the task jsonl"
+    ),
     "input_template": "Use the option prompt_template of the task jsonl",
     "apply_chat_template": "Use the option style of the task jsonl (style: chat)",
     **dict.fromkeys(("max_samples", "data_max_samples"), "Use the option limit_train of the task: section"),
     **dict.fromkeys(("n_samples_per_prompt", "rollout_n_samples_per_prompt"), "num_generations"),
     **dict.fromkeys(("generate_max_len", "rollout_max_new_tokens"), "max_completion_length"),
-    **dict.fromkeys(("prompt_max_len", "max_len"), "Remove it: prompts are never cut. --check names those that are too "
-                    "long"),
+    **dict.fromkeys(
+        ("prompt_max_len", "max_len"), "Remove it: prompts are never cut. --check names those that are too long"
+    ),
     **dict.fromkeys(("micro_train_batch_size", "micro_rollout_batch_size"), _PASS),
     "train_batch_size": "Use gradient_accumulation_steps: train batch / (per_device_train_batch_size × GPUs)",
     "rollout_batch_size": "Use steps_per_generation, as docs/coming-from.md computes it",
@@ -201,7 +227,7 @@ _OPENRLHF_KEYS: dict[str, str] = {
     "save_path": "output_dir",
     "max_ckpt_num": "save_total_limit",
     "load_checkpoint": "resume_from_checkpoint",
-}  # fmt: skip
+}
 
 
 class Program(NamedTuple):
@@ -233,11 +259,20 @@ AWS = Program(
 OPEN_R1 = Program(
     "open-r1",
     frozenset(
-        {"dataset_prompt_column", "dataset_mixture", "dataset_configs", "system_prompt", "benchmarks", "callbacks",
-         "hub_model_revision", "wandb_entity", *OPEN_R1_REWARDS}
+        {
+            "dataset_prompt_column",
+            "dataset_mixture",
+            "dataset_configs",
+            "system_prompt",
+            "benchmarks",
+            "callbacks",
+            "hub_model_revision",
+            "wandb_entity",
+            *OPEN_R1_REWARDS,
+        }
     ),
     _OPEN_R1_KEYS,
-)  # fmt: skip
+)
 TRL = Program("`trl grpo`", frozenset({"dataset_name", "dataset_id_or_path", "datasets", "reward_funcs"}), _TRL_KEYS)
 VERL = Program(
     "veRL",

@@ -19,8 +19,12 @@ class ForeignReward(NamedTuple):
 _TAGS = {"answer": True}
 # The defaults of open-r1's script. Those of its reward function charge wrong answers 1.0 to 0.5, long ones less.
 _OPEN_R1_COSINE = {
-    "max_len": 1000, "min_value_wrong": 0.0, "max_value_wrong": -0.5, "min_value_correct": 0.5, "max_value_correct": 1.0
-}  # fmt: skip
+    "max_len": 1000,
+    "min_value_wrong": 0.0,
+    "max_value_wrong": -0.5,
+    "min_value_correct": 0.5,
+    "max_value_correct": 1.0,
+}
 _ANSWERS = "algebra as in math-verify, but two different final answers score 0, and answers without a box count"
 REWARDS: dict[str, ForeignReward] = {
     # The AWS sample
@@ -90,10 +94,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "cosine": {"final_answer": "solution"},
     "accuracy_reward": {"final_answer": "solution"},
     "reasoning_accuracy_reward": {"final_answer": "solution"},
-    "cf_code": {
-        "tests": "official_tests", "language": "language", "time_s": "time_limit", "memory_mb": "memory_limit"
-    },
-}  # fmt: skip
+    "cf_code": {"tests": "official_tests", "language": "language", "time_s": "time_limit", "memory_mb": "memory_limit"},
+}
 SHORT_ANSWERS = {"open-r1/OpenR1-Math-220k": "answer"}
 # Keys of their rewards, and their types.
 REWARD_KEYS = {
@@ -107,6 +109,10 @@ REWARD_KEYS = {
 }
 # How the keys of a reward begin, and that reward.
 OWNERS = {
-    "repetition_": "repetition_penalty", "cosine_": "cosine", "code_eval_": "cf_code", "code_language": "code_format",
-    "max_completion_len": "soft_overlong_punishment", "soft_punish_cache": "soft_overlong_punishment",
-}  # fmt: skip
+    "repetition_": "repetition_penalty",
+    "cosine_": "cosine",
+    "code_eval_": "cf_code",
+    "code_language": "code_format",
+    "max_completion_len": "soft_overlong_punishment",
+    "soft_punish_cache": "soft_overlong_punishment",
+}

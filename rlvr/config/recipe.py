@@ -131,10 +131,13 @@ class Recipe:
         The section `sagemaker` is left out: the place of a run is no part of what the run is.
         """
         rewards = [
-            {key: list(value) if key == "applies_to" else value
-             for key, value in asdict(spec).items() if value not in (None, {})}
+            {
+                key: list(value) if key == "applies_to" else value
+                for key, value in asdict(spec).items()
+                if value not in (None, {})
+            }
             for spec in self.rewards
-        ]  # fmt: skip
+        ]
         content: dict[str, Any] = {**self.settings, "task": self.task.as_dict(), "rewards": rewards}
         if self.task.parts:
             content["tasks"] = [part.as_dict() for part in self.task.parts]
@@ -224,9 +227,11 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     if problems:
         # Each reward once, without a gate, local, and with one task for all its rows: so far, they can be checked.
         usable = tuple(
-            {spec.name: replace(spec, gate=None, where=None, applies_to=spec.applies_to if labels else None)
-             for spec in rewards}.values()
-        )  # fmt: skip
+            {
+                spec.name: replace(spec, gate=None, where=None, applies_to=spec.applies_to if labels else None)
+                for spec in rewards
+            }.values()
+        )
         usable_evaluation = evaluation if evaluation_is_usable else None
         raise RecipeError(problems, replace(recipe, rewards=usable, evaluation=usable_evaluation))
     return recipe
@@ -301,9 +306,12 @@ def _locate_plugins(content: dict[str, Any], text: RecipeText) -> None:
             name = section[key]
             section[key] = project.locate_plugin(folder, name, text.path)
             text.lines.update(
-                {each.replace(name, section[key], 1): line for each, line in text.lines.items()
-                 if f"{each}.".startswith(f"{folder}.{name}.")}
-            )  # fmt: skip
+                {
+                    each.replace(name, section[key], 1): line
+                    for each, line in text.lines.items()
+                    if f"{each}.".startswith(f"{folder}.{name}.")
+                }
+            )
 
     tasks = content.get("tasks")
     for entry in [content.get("task"), *(tasks if isinstance(tasks, list) else [])]:

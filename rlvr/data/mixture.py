@@ -100,8 +100,9 @@ def interleave(rows: Mapping[str, int], weights: Mapping[str, float] | None = No
 
 def _without_held_out_questions(tasks: Mapping[str, Task]) -> tuple[dict[str, Task], list[str]]:
     """Drop training rows whose question is in a held-out split of another task; and a note on each."""
-    held_out = {label: {key for split in SPLITS[1:] for key in _questions(task.split(split))}
-                for label, task in tasks.items()}  # fmt: skip
+    held_out = {
+        label: {key for split in SPLITS[1:] for key in _questions(task.split(split))} for label, task in tasks.items()
+    }
     kept, notes = {}, []
     for label, task in tasks.items():
         of_others = set().union(*(keys for other, keys in held_out.items() if other != label))

@@ -14,9 +14,19 @@ from rlvr.errors import InputError
 
 # GRPOTrainer uses these names: it passes them to rewards, or reads images from them.
 RESERVED = frozenset(
-    ("prompts", "completion", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric",
-     "image", "images", "environments")
-)  # fmt: skip
+    (
+        "prompts",
+        "completion",
+        "completions",
+        "completion_ids",
+        "trainer_state",
+        "log_extra",
+        "log_metric",
+        "image",
+        "images",
+        "environments",
+    )
+)
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 

@@ -16,9 +16,21 @@ if TYPE_CHECKING:
 
 # Usual names of the column with the right answer, and of columns that say in other ways what is right.
 ANSWER_COLUMNS = (
-    "final_answer", "answer", "correct_answer", "expected_answer", "gold", "ground_truth", "gt", "reference",
-    "solution", "expected", "target", "label", "output", "result",
-)  # fmt: skip
+    "final_answer",
+    "answer",
+    "correct_answer",
+    "expected_answer",
+    "gold",
+    "ground_truth",
+    "gt",
+    "reference",
+    "solution",
+    "expected",
+    "target",
+    "label",
+    "output",
+    "result",
+)
 GOLD_COLUMNS = frozenset({*ANSWER_COLUMNS, "tests", "calls", "gold_query", "entry", "instruction_id_list", "keywords"})
 
 

@@ -68,8 +68,9 @@ def load_environment(spec: EnvironmentSpec) -> Environment:
         raise InputError(
             f"The environment {spec.name} ({where}) has no method reset. Add def reset(self, **row) -> str | None, "
             "which begins a rollout and may return text for the prompt.",
-            kind="not-an-environment", key=spec.name,
-        )  # fmt: skip
+            kind="not-an-environment",
+            key=spec.name,
+        )
     parameters = inspect.signature(cls).parameters
     check_options("environment", spec.name, where, spec.options, parameters)
     try:

@@ -72,8 +72,14 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
         objects.pop(rollout, None)
         return {}
 
-    actions = {"reset": reset, "call": call, "reward": reward, "attribute": attribute, "reference": reference,
-               "end": end}  # fmt: skip
+    actions = {
+        "reset": reset,
+        "call": call,
+        "reward": reward,
+        "attribute": attribute,
+        "reference": reference,
+        "end": end,
+    }
 
     def serve(data: bytes) -> dict[str, Any]:
         message = pickle.loads(data)

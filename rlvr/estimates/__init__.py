@@ -215,9 +215,13 @@ def estimate(
 
 
 def _largest_round(
-    whole: counting.Parameters, added: counting.Adapter | None, shape: counting.Shape, setup: RunSetup, room: float,
+    whole: counting.Parameters,
+    added: counting.Adapter | None,
+    shape: counting.Shape,
+    setup: RunSetup,
+    room: float,
     most: int,
-) -> int:  # fmt: skip
+) -> int:
     """The most completions that transformers can generate at once with a tenth of the GPU free; at least one."""
 
     def overflows(rows: int) -> bool:

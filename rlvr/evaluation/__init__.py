@@ -34,9 +34,26 @@ from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.statistics import paired_difference
 
 __all__ = [
-    "SAMPLED_PROMPTS", "Decoding", "EvaluatedModel", "TransformersEngine", "check_engine", "choose_metric",
+    "SAMPLED_PROMPTS",
+    "Decoding",
+    "EvaluatedModel",
+    "TransformersEngine",
+    "check_engine",
+    "choose_metric",
     "choose_metrics",
-    "describe_evaluation", "end_tokens", "evaluate", "greedy_decoding", "heading", "held_out_rows",
-    "paired_difference", "results_in_words", "results_table", "rewards_to_run", "sampling_settings",
-    "score_in_words", "summarise", "training_decoding", "write_evaluation",
-]  # fmt: skip
+    "describe_evaluation",
+    "end_tokens",
+    "evaluate",
+    "greedy_decoding",
+    "heading",
+    "held_out_rows",
+    "paired_difference",
+    "results_in_words",
+    "results_table",
+    "rewards_to_run",
+    "sampling_settings",
+    "score_in_words",
+    "summarise",
+    "training_decoding",
+    "write_evaluation",
+]

@@ -173,8 +173,11 @@ def write_evaluation(
 
 def _with_one_type(records: Records, *names: str) -> Records:
     """Records whose columns have one type each, as a table needs: text for one whose type differs between tasks."""
-    mixed = [name for name in names if len({type(value) for record in records
-             if (value := record.get(name)) is not None}) > 1]  # fmt: skip
+    mixed = [
+        name
+        for name in names
+        if len({type(value) for record in records if (value := record.get(name)) is not None}) > 1
+    ]
     texts = [{name: str(record[name]) for name in mixed if record.get(name) is not None} for record in records]
     return [{**record, **text} for record, text in zip(records, texts, strict=True)]
 

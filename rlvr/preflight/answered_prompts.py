@@ -31,8 +31,10 @@ def check_last_turns(components: RunComponents) -> Iterator[Problem]:
                     f"{name}, {split}: {len(ends)} of {len(last)} prompts end in a turn of the assistant (such as "
                     f"{ends[0]!r:.60}), which the model sees and continues. If it is the solution, end the prompt with "
                     "the user's turn.",
-                    "answered-prompt", "prompt", level="warning",
-                )  # fmt: skip
+                    "answered-prompt",
+                    "prompt",
+                    level="warning",
+                )
                 break  # the other splits are alike
 
 
@@ -46,18 +48,26 @@ def check_stated_answers(components: RunComponents) -> Iterator[Problem]:
         for split in SPLITS:
             rows = task.split(split)
             tried = [rows[number] for number in range(0, len(rows), max(1, len(rows) // TRIED_ROWS))]
-            pairs = [(prompt_text(row["prompt"]), str(row[column]).strip()) for row in tried
-                     if (column := answer_column(row, read)) in read]  # fmt: skip
+            pairs = [
+                (prompt_text(row["prompt"]), str(row[column]).strip())
+                for row in tried
+                if (column := answer_column(row, read)) in read
+            ]
             others = [*pairs[1:], *pairs[:1]]
-            stated = [own for own, other in zip(pairs, others, strict=True)
-                      if own[1] != other[1] and _states(*own) and not _states(other[0], own[1])]  # fmt: skip
+            stated = [
+                own
+                for own, other in zip(pairs, others, strict=True)
+                if own[1] != other[1] and _states(*own) and not _states(other[0], own[1])
+            ]
             if len(stated) >= max(LEAST_ROWS, LEAST_SHARE * len(pairs)):
                 yield Problem(
                     f"{name}, {split}: {len(stated):,} of {len(pairs):,} prompts state their own answer (such as "
                     f"…{stated[0][0][-60:]!r}, where it is {stated[0][1]!r:.40}). The model would copy it. End the "
                     "prompt with the question.",
-                    "answered-prompt", "prompt", level="warning",
-                )  # fmt: skip
+                    "answered-prompt",
+                    "prompt",
+                    level="warning",
+                )
                 break  # the other splits are alike
 
 

@@ -125,15 +125,23 @@ class Findings:
 
 
 BATCH_KEYS = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "generation_batch_size", "steps_per_generation",
-    "num_generations", "num_iterations",
-)  # fmt: skip
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "generation_batch_size",
+    "steps_per_generation",
+    "num_generations",
+    "num_iterations",
+)
 STEP_KEYS = (*BATCH_KEYS, "max_steps", "num_train_epochs", "warmup_steps")
 ROWS = (data_checks.check_training_rows,)
 # What must be right before rows can be given to rewards.
 SCORING = (
-    *ROWS, data_checks.check_columns, data_checks.check_rows, data_checks.check_prompts, environment_checks.check_rows
-)  # fmt: skip
+    *ROWS,
+    data_checks.check_columns,
+    data_checks.check_rows,
+    data_checks.check_prompts,
+    environment_checks.check_rows,
+)
 
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.

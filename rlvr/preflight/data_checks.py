@@ -157,8 +157,11 @@ def check_lost_backslashes(components: RunComponents) -> Iterator[Problem]:
                         f"task {name}, {split}: {column} of {count(len(found), 'row')} of {len(rows):,} has a control "
                         f"character where LaTeX has a backslash (the first is row {row}: {match!r:.40}). JSON reads "
                         "\\f, \\t, \\b, \\n and \\r as one character each: write two backslashes.",
-                        "lost-backslash", column, row=row, level="warning",
-                    )  # fmt: skip
+                        "lost-backslash",
+                        column,
+                        row=row,
+                        level="warning",
+                    )
 
 
 def _find_lost(value: object) -> str | None:

@@ -171,5 +171,7 @@ def _misspelt_columns(environment: Environment, columns: Sequence[str]) -> Itera
                 f"The environment {environment.name} reads {name!r} in reset, but the task has no such column; it has "
                 f"{', '.join(columns)}. Did you mean {close[0]}? A parameter without a default makes a missing one an "
                 "error.",
-                "missing-column", environment.name, level="warning",
-            )  # fmt: skip
+                "missing-column",
+                environment.name,
+                level="warning",
+            )

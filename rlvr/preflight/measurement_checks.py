@@ -41,8 +41,11 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
         yield Problem(
             f"task {name}, {split}: {repeated:,} of {len(keys):,} prompts repeat an earlier one "
             f"(row {row} occurs {counts[keys[row]]:,} times): {effect}. Remove the repeated rows.",
-            "repeated-prompt", "prompt", row=row, level="warning",
-        )  # fmt: skip
+            "repeated-prompt",
+            "prompt",
+            row=row,
+            level="warning",
+        )
         if not components.environments:  # their `reset` may add the question
             yield from _different_golds(components, task, f"task {name}, {split}", split, keys)
 
@@ -56,8 +59,11 @@ def check_equal_golds(components: RunComponents) -> Iterator[Problem]:
                 yield Problem(
                     f"task {name}, train: all {len(golds):,} rows have the same {column}, {golds[0]!r:.60}: the same "
                     "answer is right everywhere. Is it the column with the answers?",
-                    "equal-golds", column, row=0, level="warning",
-                )  # fmt: skip
+                    "equal-golds",
+                    column,
+                    row=0,
+                    level="warning",
+                )
 
 
 def check_missing_golds(components: RunComponents) -> Iterator[Problem]:
@@ -74,8 +80,11 @@ def check_missing_golds(components: RunComponents) -> Iterator[Problem]:
                         f"task {name}, {split}: {count(len(empty), 'row')} of {len(golds):,} "
                         f"{'has' if len(empty) == 1 else 'have'} no {column} (the first is row {empty[0]}), so no "
                         "answer can be right there. Correct or remove them.",
-                        "missing-gold", column, row=empty[0], level="warning",
-                    )  # fmt: skip
+                        "missing-gold",
+                        column,
+                        row=empty[0],
+                        level="warning",
+                    )
 
 
 def _gold_columns(components: RunComponents, task: Task) -> list[str]:
@@ -103,8 +112,11 @@ def _different_golds(
                 f"{where}: {count(len(others), 'repeated prompt')} {verb} different values of {column}, such as rows "
                 f"{first} and {second}: {rows[first][column]!r:.40} and {rows[second][column]!r:.40}. Correct them, or "
                 "remove the wrong ones.",
-                "different-golds", column, row=first, level="warning",
-            )  # fmt: skip
+                "different-golds",
+                column,
+                row=first,
+                level="warning",
+            )
 
 
 def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
@@ -122,8 +134,10 @@ def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iter
         yield Problem(
             f"evaluation.rows is {evaluation.rows:,}, but the split {evaluation.split}{of_task} has {available:,} "
             "rows: all are measured. Lower it, or give the task more rows.",
-            "too-few-rows", "evaluation.rows", level="warning",
-        )  # fmt: skip
+            "too-few-rows",
+            "evaluation.rows",
+            level="warning",
+        )
     if not rows or half_width(rows) <= MAX_HALF_WIDTH:
         return
     wanted = [
@@ -132,8 +146,10 @@ def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iter
     yield Problem(
         f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give an accuracy with a 95 % interval "
         f"of up to ±{100 * half_width(rows):.0f} points, which hides what training gains. Use {', or '.join(wanted)}.",
-        "small-split", "evaluation.split", level="warning",
-    )  # fmt: skip
+        "small-split",
+        "evaluation.split",
+        level="warning",
+    )
 
 
 def check_answer_length(components: RunComponents) -> Iterator[Problem]:
@@ -144,8 +160,10 @@ def check_answer_length(components: RunComponents) -> Iterator[Problem]:
         yield Problem(
             f"evaluation.max_new_tokens is {measured}, but a completion may have {trained} tokens in training: answers "
             "that training allows would be cut off and count as wrong. Remove it, or raise it.",
-            "short-answers", "evaluation.max_new_tokens", level="warning",
-        )  # fmt: skip
+            "short-answers",
+            "evaluation.max_new_tokens",
+            level="warning",
+        )
 
 
 def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
@@ -157,8 +175,10 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
         yield Problem(
             f"rewards: {metric.name} is the metric, but has the weight {metric.weight:g}: training lowers the accuracy "
             "that the run reports. Use a positive weight, or name another reward in evaluation.metric.",
-            "negative-metric", "rewards", level="warning",
-        )  # fmt: skip
+            "negative-metric",
+            "rewards",
+            level="warning",
+        )
     yield from _blind_metrics(components)
     measured = " + ".join(metric.label for metric in metrics_of(components.metric))
     for reward in components.rewards or ():
@@ -169,8 +189,10 @@ def check_metric_weight(components: RunComponents) -> Iterator[Problem]:
             f"rewards: {reward.name} reads {' and '.join(read)}, and has the weight {reward.weight:g}: if it pays for "
             f"right answers, training unlearns them. Accuracy is measured by {measured}. Use a positive weight, or "
             "name the metric in evaluation.metric.",
-            "negative-verifier", "rewards", level="warning",
-        )  # fmt: skip
+            "negative-verifier",
+            "rewards",
+            level="warning",
+        )
 
 
 def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
@@ -191,8 +213,10 @@ def _blind_metrics(components: RunComponents) -> Iterator[Problem]:
             f"The metric{of_task} is {metric.name}, which does not read what is right: the accuracy would be the share "
             f"of answers that {metric.name} pays 1. Set evaluation.metric: {name}, which reads "
             f"{' and '.join(sorted(GOLD_COLUMNS & columns_read(comparing)))}; or give it the largest weight.",
-            "blind-metric", "evaluation.metric", level="warning",
-        )  # fmt: skip
+            "blind-metric",
+            "evaluation.metric",
+            level="warning",
+        )
 
 
 def half_width(rows: int) -> float:

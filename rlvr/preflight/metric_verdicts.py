@@ -66,8 +66,11 @@ def metric_problems(metric: Reward, index: int, task: Task, values: Values) -> I
             f"{metric.name} takes a list of guesses as right in {which(sorted(guesses), len(tried))}, such as "
             f"{guesses[min(guesses)].text!r}. Training finds that out. Compare one final answer, rather than look for "
             "the gold in the text.",
-            "accepted-guesses", f"rewards.{metric.name}", row=min(guesses), level="warning",
-        )  # fmt: skip
+            "accepted-guesses",
+            f"rewards.{metric.name}",
+            row=min(guesses),
+            level="warning",
+        )
     yield from _below_one(metric, index, values)
     yield from _unpaid_after_reasoning(metric, index, task, values)
 
@@ -84,8 +87,11 @@ def _share_by_chance(metric: Reward, task: Task, numbers: Sequence[int]) -> floa
 
 def _accepted(kind: str, index: int, values: Values) -> dict[int, Answer]:
     """The first answer of this kind that counts as right, by row: in the form of the gold, if there is one."""
-    return {answer.row: answer for answer, row in reversed(values.items())
-            if answer.kind == kind and (row[index] or 0.0) >= 1}  # fmt: skip
+    return {
+        answer.row: answer
+        for answer, row in reversed(values.items())
+        if answer.kind == kind and (row[index] or 0.0) >= 1
+    }
 
 
 def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
@@ -103,9 +109,11 @@ def _accepted_wrong(metric: Reward, index: int, task: Task, values: Values) -> I
         f"{values[answer][index]:.3g} for {shown!r}, where {answer.column} is {gold!r:.{MAX_SHOWN}}. An "
         "accuracy counts every answer with 1 or more. Return 1 for right answers alone, in the order of the "
         "completions, and pay for the form in a reward of its own.",
-        "accepted-wrong", f"rewards.{metric.name}", row=first,
+        "accepted-wrong",
+        f"rewards.{metric.name}",
+        row=first,
         level="error" if len(accepted) == len(tried) else "warning",
-    )  # fmt: skip
+    )
 
 
 def _accepted_another(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
@@ -121,9 +129,11 @@ def _accepted_another(metric: Reward, index: int, task: Task, values: Values) ->
         f"{task.train[answer.row][answer.column]!r:.{MAX_SHOWN}}. Either it looks at the form alone, or it finds the "
         "answer in the whole column: compare each completion with the entry of its own row, "
         f"zip(completions, {answer.column}).",
-        "accepted-another", f"rewards.{metric.name}", row=answer.row,
+        "accepted-another",
+        f"rewards.{metric.name}",
+        row=answer.row,
         level="error" if len(accepted) == len(tried) and answer.column in metric.columns else "warning",
-    )  # fmt: skip
+    )
 
 
 def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
@@ -140,8 +150,11 @@ def _below_one(metric: Reward, index: int, values: Values) -> Iterator[Problem]:
             f"{metric.name} returns at most {max(most[row] for row in low):.3g} for the right answer of "
             f"{which(low, len(most))}, in any usual form. An accuracy counts answers with 1 or more, so such rows may "
             "never be right. Return 1 for a right answer; `weight` in the recipe sets what it is worth.",
-            "metric-below-one", f"rewards.{metric.name}", row=low[0], level="warning",
-        )  # fmt: skip
+            "metric-below-one",
+            f"rewards.{metric.name}",
+            row=low[0],
+            level="warning",
+        )
 
 
 def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
@@ -152,8 +165,10 @@ def _above_one(metric: Reward, index: int, task: Task, values: Values) -> Iterat
             f"{metric.name} returns {max(right):.3g} for a right answer. An accuracy counts every answer with 1 or "
             "more, so what it gives to answers that are partly right may count too. Return 1 for a right answer and "
             "less for others; `weight` in the recipe sets what it is worth.",
-            "metric-above-one", f"rewards.{metric.name}", level="warning",
-        )  # fmt: skip
+            "metric-above-one",
+            f"rewards.{metric.name}",
+            level="warning",
+        )
 
 
 def _unpaid_after_reasoning(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
@@ -162,8 +177,11 @@ def _unpaid_after_reasoning(metric: Reward, index: int, task: Task, values: Valu
     One that wants the answer alone means it, if the prompt does not ask for steps.
     """
     right = {answer for answer, row in values.items() if (row[index] or 0.0) >= 1}
-    alone = [answer for answer in right if answer.kind in ("gold", "answer")
-             and (answer.form != "{}" or "step by step" in _prompt(task, answer.row))]  # fmt: skip
+    alone = [
+        answer
+        for answer in right
+        if answer.kind in ("gold", "answer") and (answer.form != "{}" or "step by step" in _prompt(task, answer.row))
+    ]
     reasoned = {answer.row for answer in values if answer.kind == "reasoned"}
     paid = {answer.row for answer in right if answer.kind == "reasoned"}
     unpaid = sorted(reasoned & {answer.row for answer in alone} - paid)
@@ -175,14 +193,20 @@ def _unpaid_after_reasoning(metric: Reward, index: int, task: Task, values: Valu
             f"{metric.name} takes {first.text!r:.{MAX_SHOWN}} as right, and the same answer after reasoning as wrong "
             f"({other.text!r:.{MAX_SHOWN}}), in {which(unpaid, len(reasoned))}. Models reason before they answer: read "
             "the last number, or what follows the marker.",
-            "unpaid-after-reasoning", f"rewards.{metric.name}", row=unpaid[0], level="warning",
-        )  # fmt: skip
+            "unpaid-after-reasoning",
+            f"rewards.{metric.name}",
+            row=unpaid[0],
+            level="warning",
+        )
 
 
 def _unpaid_forms(metric: Reward, index: int, task: Task, values: Values) -> Iterator[Problem]:
     """A metric that wants another form of the answer than the prompts ask for."""
-    paid = [answer for answer, row in values.items()
-            if answer.form and answer.column in columns_read(metric) and (row[index] or 0.0) >= 1]  # fmt: skip
+    paid = [
+        answer
+        for answer, row in values.items()
+        if answer.form and answer.column in columns_read(metric) and (row[index] or 0.0) >= 1
+    ]
     if not paid:
         return
     prompts = [_prompt(task, row) for row in sorted({answer.row for answer in paid})]
@@ -197,8 +221,11 @@ def _unpaid_forms(metric: Reward, index: int, task: Task, values: Values) -> Ite
     yield Problem(
         f"{metric.name} takes the right answers of {count(len(prompts), 'tried training row')} as "
         f"right, such as {paid[0].text!r:.{MAX_SHOWN}}, {fault}. Let the prompt and the reward (its options) agree.",
-        "another-form", f"rewards.{metric.name}", row=paid[0].row, level="warning",
-    )  # fmt: skip
+        "another-form",
+        f"rewards.{metric.name}",
+        row=paid[0].row,
+        level="warning",
+    )
 
 
 def _prompt(task: Task, row: int) -> str:

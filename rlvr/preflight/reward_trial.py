@@ -99,8 +99,10 @@ def try_rewards(
         failed |= set(of_single_calls)
         step.text = f"Trying the rewards on {len(answers)} answers at once"
         scored = score_answers(task, answers, scorer, environments, failed)
-    of_all = {failure.reward: [other for other in scored.failures if other.reward == failure.reward]
-              for failure in scored.failures}  # fmt: skip
+    of_all = {
+        failure.reward: [other for other in scored.failures if other.reward == failure.reward]
+        for failure in scored.failures
+    }
     problems += [_failure_problem(failures, answers, scorer, level) for failures in of_all.values()]
     failed |= set(of_all)
     of_scorer = dict(zip(answers, scored.values, strict=True))
@@ -202,8 +204,11 @@ def _call_singly(
         problems[label] = Problem(
             f"The reward {reward.name} did not return within {scorer.timeout_s:g} s {where}. Give what can hang in it "
             "a timeout (requests, regular expressions, loops over text), or raise reward_timeout_s if it is only slow.",
-            "reward-timeout", f"rewards.{reward.name}", row=late_answers[0].row, level=level,
-        )  # fmt: skip
+            "reward-timeout",
+            f"rewards.{reward.name}",
+            row=late_answers[0].row,
+            level=level,
+        )
     return problems
 
 
@@ -215,8 +220,13 @@ def _every_row_problems(
     Each scores two answers of every row: the right one, and 42, in a form that it pays for. Rewards with a
     `validate_rows` look at the rows themselves.
     """
-    asked = [reward for reward in rewards if columns_read(reward) and not is_remote(reward.where)
-             and companion_function(reward.function, "validate_rows") is None]  # fmt: skip
+    asked = [
+        reward
+        for reward in rewards
+        if columns_read(reward)
+        and not is_remote(reward.where)
+        and companion_function(reward.function, "validate_rows") is None
+    ]
     numbers = range(0, len(task.train), max(1, -(-len(task.train) // MAX_EVERY_ROWS)))
     with SlowStep("Trying the rewards on every training row"):
         for reward in asked:

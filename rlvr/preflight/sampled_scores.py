@@ -81,10 +81,11 @@ class ScoredCompletions:
         known = [value for value in self.totals if value is not None]
         columns = [(reward.label, self.of_reward(index)) for index, reward in enumerate(self.rewards)]
         rows = [
-            [name, *(f"{figure:.3f}" for figure in (fmean(own), pstdev(own), min(own), max(own)))] if own
+            [name, *(f"{figure:.3f}" for figure in (fmean(own), pstdev(own), min(own), max(own)))]
+            if own
             else [name, *"----"]
             for name, own in [*columns, ("weighted sum", known)]
-        ]  # fmt: skip
+        ]
         judged = [value for value in self.correct if value is not None]
         right = f"{percent(fmean(judged))} of {len(judged):,} sampled completions are right; " if judged else ""
         return [

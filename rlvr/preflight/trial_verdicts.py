@@ -40,8 +40,11 @@ def payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) 
         payments: dict[tuple[str, str], list[str]] = {}  # score and rows -> the answers that earn it
         first_row = None
         for kind, words in EMPTY_ANSWERS.items():
-            scores = {answer.row: row[index] or 0.0 for answer, row in values.items() if answer.kind == kind
-                      and (gate is None or (row[gate] or 0.0) > 0)}  # fmt: skip
+            scores = {
+                answer.row: row[index] or 0.0
+                for answer, row in values.items()
+                if answer.kind == kind and (gate is None or (row[gate] or 0.0) > 0)
+            }
             paid = [row for row, score in scores.items() if score * reward.weight > 0]
             if not paid or (reward is metric and max(scores.values()) >= 1):  # else `metric_problems` reports it
                 continue
@@ -62,8 +65,11 @@ def payment_problems(rewards: Sequence[Reward], metric: Reward, values: Values) 
             yield Problem(
                 f"The reward {reward.name} pays for answers without content ({listed}). Training finds "
                 f"such answers first. Return 0 for them{gating}.",
-                "paid-noise", f"rewards.{reward.name}", row=first_row, level="warning",
-            )  # fmt: skip
+                "paid-noise",
+                f"rewards.{reward.name}",
+                row=first_row,
+                level="warning",
+            )
 
 
 def unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Iterator[Problem]:
@@ -83,8 +89,10 @@ def unscored_problems(rewards: Sequence[Reward | None], values: Values) -> Itera
         yield Problem(
             f"The reward {reward.name} returns None for {fault}. Return 0 for a wrong answer, and None only for a "
             "failure of the reward itself.",
-            "unscored-rows", f"rewards.{reward.name}", level="warning",
-        )  # fmt: skip
+            "unscored-rows",
+            f"rewards.{reward.name}",
+            level="warning",
+        )
 
 
 def unpaid_problems(
@@ -103,8 +111,11 @@ def unpaid_problems(
         index = scorer.rewards.index(reward)
         yield from _absent_columns(reward, task, pays=any((row[index] or 0) != 0 for row in values.values()))
         read = columns_read(reward)
-        right = [answer for answer in values if answer.kind == "gold" and reads_data(reward, task)
-                 or answer.kind == "answer" and answer.column in read]  # fmt: skip
+        right = [
+            answer
+            for answer in values
+            if answer.kind == "gold" and reads_data(reward, task) or answer.kind == "answer" and answer.column in read
+        ]
         paid = {answer.row for answer in right if (values[answer][index] or 0) > 0}
         unpaid = sorted({answer.row for answer in right} - paid)
         if paid and unpaid and right[0].kind == "answer":
@@ -113,8 +124,11 @@ def unpaid_problems(
                 f"{count(len(unpaid), 'other tried row')} ({', '.join(map(str, unpaid))}) in any usual form. It gets "
                 "lists with one entry for each completion: does it compare each with the entry of its own row, and is "
                 "the data right?",
-                "pays-for-some-rows", f"rewards.{reward.name}", row=unpaid[0], level="warning",
-            )  # fmt: skip
+                "pays-for-some-rows",
+                f"rewards.{reward.name}",
+                row=unpaid[0],
+                level="warning",
+            )
         if any((row[index] or 0) != 0 for row in values.values()):
             continue
         if all(row[index] is None for row in values.values()):
@@ -133,8 +147,10 @@ def unpaid_problems(
                 f"The reward {reward.name} {what}, and pays for the same as plain text. "
                 "Completions of chat prompts are lists of messages: compare rlvr.completion_text(completion), or "
                 'completion[-1]["content"].',
-                "pays-for-no-answer", f"rewards.{reward.name}", level="error",
-            )  # fmt: skip
+                "pays-for-no-answer",
+                f"rewards.{reward.name}",
+                level="error",
+            )
         elif right[0].kind == "answer" or reward is not metric:  # `metric_problems` reports golds
             forms = " or ".join(f"`{form.format('42')}`" for form in REFERENCE_FORMS).replace("\n", " ")
             tried = f", as {forms}" if right[0].kind == "answer" else ""
@@ -149,8 +165,10 @@ def unpaid_problems(
                 f"{right[0].row} it gets {f'{column}={value!r}'[:MAX_SHOWN]}{cause} No fault if it wants another form "
                 "of the answer, but then no right answer and no wrong one was tried: a `gold` of the task has it tried "
                 f"(docs/check.md).{why}",
-                "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
-            )  # fmt: skip
+                "pays-for-no-answer",
+                f"rewards.{reward.name}",
+                level="warning",
+            )
 
 
 def _never_tried(reward: Reward, task: Task, tried: int) -> Iterator[Problem]:
@@ -168,8 +186,10 @@ def _never_tried(reward: Reward, task: Task, tried: int) -> Iterator[Problem]:
     yield Problem(
         f"The reward {reward.name} pays nothing for {count(tried, 'tried answer')}, and none of them is known to be "
         f"right: it reads {' and '.join(read)}. {fix}",
-        "pays-for-no-answer", f"rewards.{reward.name}", level="warning",
-    )  # fmt: skip
+        "pays-for-no-answer",
+        f"rewards.{reward.name}",
+        level="warning",
+    )
 
 
 def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, first: Answer) -> Problem:
@@ -179,8 +199,11 @@ def unpaid_rows(reward: Reward, task: Task, rows: Sequence[int], paid: int, firs
         f"The reward {reward.name} pays for the right answers of {count(paid, 'training row')}, but not for "
         f"{which(rows, paid + len(rows)).replace('tried ', '')}:{gold} as {first.text!r:.{MAX_SHOWN}}. Such a row "
         "trains nothing. Correct the data, or the comparison.",
-        "pays-for-some-rows", f"rewards.{reward.name}", row=rows[0], level="warning",
-    )  # fmt: skip
+        "pays-for-some-rows",
+        f"rewards.{reward.name}",
+        row=rows[0],
+        level="warning",
+    )
 
 
 def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Problem]:
@@ -201,8 +224,10 @@ def _absent_columns(reward: Reward, task: Task, *, pays: bool) -> Iterator[Probl
             f"The reward {reward.name} {how}, but the task has no such column; it has "
             f"{', '.join(columns)}. {'' if pays else 'It paid for none of the tried answers. '}Name the column "
             f"as a parameter, `*, {close[0] if close else 'COLUMN'}, **kwargs`: a missing one is then an error.",
-            "missing-column", f"rewards.{reward.name}", level="warning",
-        )  # fmt: skip
+            "missing-column",
+            f"rewards.{reward.name}",
+            level="warning",
+        )
 
 
 def reads_data(reward: Reward, task: Task) -> bool:
@@ -238,8 +263,10 @@ def weight_problems(rewards: Sequence[Reward], values: Values, label: str) -> It
         yield Problem(
             f"the sum of the rewards is {mean_words} for {' and '.join(without)}, and {right}, so training would not "
             "tell them apart, or prefers the former. Check weights, signs, and rewards that pay for form alone.",
-            "golds-earn-no-more", "rewards", level="warning",
-        )  # fmt: skip
+            "golds-earn-no-more",
+            "rewards",
+            level="warning",
+        )
 
 
 def which(numbers: Sequence[int], of: int) -> str:

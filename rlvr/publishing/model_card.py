@@ -28,7 +28,7 @@ from rlvr.formatting import (
     points,
     shorten,
     without_folder,
-)  # fmt: skip
+)
 from rlvr.health.run_metrics import short_name
 from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence

@@ -306,8 +306,11 @@ def fixed_attacks(golds: Sequence[str], references: Sequence[str]) -> dict[str, 
     attacks |= {f"reference answer {number}": (reference,) for number, reference in enumerate(references[:3], 1)}
     for name in ("empty", "zero", "noise", "numbers", "words", "padding", "the prompt"):
         attacks[f"every form: {name}"] = (EVERY_FORM[0], *CONTENTS[name], EVERY_FORM[1])
-    attacks |= {f"tags without content: {before}{after}".replace("\n", " "): (before, after)
-                for before, after in FORMS if before}  # fmt: skip
+    attacks |= {
+        f"tags without content: {before}{after}".replace("\n", " "): (before, after)
+        for before, after in FORMS
+        if before
+    }
     return attacks
 
 

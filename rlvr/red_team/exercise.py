@@ -58,10 +58,15 @@ def attack_recipe(
         own = [row for row in completions if row.get(TASK, label) == label]
         with scorer_for(recipe, applying) as scorer:
             found[label] = attack(
-                part, applying, scorer, seconds=seconds / len(parts), evaluations=evaluations / len(parts),
+                part,
+                applying,
+                scorer,
+                seconds=seconds / len(parts),
+                evaluations=evaluations / len(parts),
                 completions=list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(own))),
-                copied=count_copied(own, metric), seed=seed,
-            )  # fmt: skip
+                copied=count_copied(own, metric),
+                seed=seed,
+            )
     return found
 
 
@@ -76,8 +81,9 @@ def scorer_for(recipe: Recipe, rewards: Sequence[Reward]) -> Scorer:
             raise InputError(
                 f"The reward {reward.name} scores what a model did in an environment, and no text earns it. Attack the "
                 "other rewards: --rewards '[…]' without it.",
-                kind="needs-environment", key=f"rewards.{reward.name}",
-            )  # fmt: skip
+                kind="needs-environment",
+                key=f"rewards.{reward.name}",
+            )
     timeout_s = min(recipe.settings["reward_timeout_s"], MAX_TIMEOUT_S)
     return Scorer(rewards, timeout_s=timeout_s, batch_timeout_s=MAX_BATCH_S, start_timeout_s=START_TIMEOUT_S)
 
@@ -115,8 +121,9 @@ def attack(
     if target.all_failed:
         raise InputError(
             f"The rewards fail on every text ({', '.join(target.failures)}). `run_grpo.py --check` says why.",
-            kind="reward-failed", key="rewards",
-        )  # fmt: skip
+            kind="reward-failed",
+            key="rewards",
+        )
     right = target.right_totals()
     copying = None
     if not target.pays_no_reference:

@@ -160,7 +160,9 @@ class Findings:
             "seconds": round(self.seconds, 1),
             "right_answer_earns": 0.0 if self.unpaid_reference is not None else round(self.right, 4),
             "found": [self._finding_as_dict(finding) for finding in self.found],
-            "policy": None if self.learned is None else {
+            "policy": None
+            if self.learned is None
+            else {
                 "steps": self.learned.steps,
                 "reward_before": round(self.learned.reward_before, 4),
                 "reward_after": round(self.learned.reward_after, 4),
@@ -170,7 +172,7 @@ class Findings:
             },
             "copying": None if self.copying is None else asdict(self.copying),
             "failures": self.failures or {},
-        }  # fmt: skip
+        }
 
     def _finding_as_dict(self, finding: Finding) -> dict[str, Any]:
         earnings = finding.earnings

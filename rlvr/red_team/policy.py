@@ -33,9 +33,15 @@ GROUPS = 4  # rows per step
 LEARNING_RATE = 0.5
 MIN_STEPS = 4  # fewer show nothing
 AROUND: tuple[Text, ...] = (
-    (), ("<think>So be it.</think>\n",), (PADDING,), (INSTRUCTION,), (PRAISE,), (prompt, "\n"), (NEXT_PROBLEMS, "\n"),
+    (),
+    ("<think>So be it.</think>\n",),
+    (PADDING,),
+    (INSTRUCTION,),
+    (PRAISE,),
+    (prompt, "\n"),
+    (NEXT_PROBLEMS, "\n"),
     (NUMBERS, "\n"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

@@ -142,9 +142,17 @@ def _change(text: Text, pieces: Sequence[Text], rng: random.Random) -> Text:
     assert isinstance(piece, str)
     cut = rng.randint(0, len(piece))
     changed = rng.choice(
-        [piece.upper(), piece.lower(), piece[:cut], piece[cut:], piece.replace(" ", "\n"), piece.replace(", ", " "),
-         " ".join(piece), piece.translate({ord(str(n)): str((n + 1) % 10) for n in range(10)})]
-    )  # fmt: skip
+        [
+            piece.upper(),
+            piece.lower(),
+            piece[:cut],
+            piece[cut:],
+            piece.replace(" ", "\n"),
+            piece.replace(", ", " "),
+            " ".join(piece),
+            piece.translate({ord(str(n)): str((n + 1) % 10) for n in range(10)}),
+        ]
+    )
     return (*text[:at], changed, *text[at + 1 :])
 
 

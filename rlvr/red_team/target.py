@@ -37,9 +37,14 @@ NOT_GOLD = frozenset(
 )
 _NUMBERS = ("target", "label")
 REFERENCE_FORMS = (
-    "#### {}", "#### The final answer is {}", "\\boxed{{{}}}", "<think>…</think>\n<answer>{}</answer>",
-    "The answer is {}.", "Answer: {}", "{}",
-)  # fmt: skip
+    "#### {}",
+    "#### The final answer is {}",
+    "\\boxed{{{}}}",
+    "<think>…</think>\n<answer>{}</answer>",
+    "The answer is {}.",
+    "Answer: {}",
+    "{}",
+)
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,9 @@ class Target:
 
     def try_rendered(self, texts: Sequence[tuple[str, int]], *, exchanged: bool = False) -> list[Trial]:
         """The trials of texts, each for a row, with the row's own gold, or with another one's."""
-        keys = [(text, row, other if exchanged and (other := self.other[row]) is not None else row)
-                for text, row in texts]  # fmt: skip
+        keys = [
+            (text, row, other if exchanged and (other := self.other[row]) is not None else row) for text, row in texts
+        ]
         self._score(keys)
         return [self._known[key] for key in keys]
 
@@ -166,8 +172,10 @@ class Target:
         ]
         names = [name for name in self.task.train.column_names if name != "prompt"]
         columns = {name: [self.rows[scored_with][name] for _, _, scored_with in batch] for name in names}
-        ids = [[zlib.crc32(text[at : at + 4].encode("utf-8", "replace")) for at in range(0, len(text), 4)]
-               for text, _, _ in batch]  # fmt: skip
+        ids = [
+            [zlib.crc32(text[at : at + 4].encode("utf-8", "replace")) for at in range(0, len(text), 4)]
+            for text, _, _ in batch
+        ]
         if self._late >= MAX_LATE:  # a text that hangs is a finding; waiting for more of them finds nothing new
             nothing = (0.0,) * len(self.rewards)
             return [Trial(text, i, j, self.golds[j], 0.0, nothing, failed=True) for text, i, j in batch]

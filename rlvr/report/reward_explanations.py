@@ -30,11 +30,15 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
     """
     listed = recipe.get("rewards")
     known = [
-        {"name": entry.get("name"), "weight": entry.get("weight", 1.0), "options": dict(mapping(entry.get("options"))),
-         "applies_to": entry.get("applies_to")}
+        {
+            "name": entry.get("name"),
+            "weight": entry.get("weight", 1.0),
+            "options": dict(mapping(entry.get("options"))),
+            "applies_to": entry.get("applies_to"),
+        }
         for entry in map(mapping, listed if isinstance(listed, list) else [])
         if re.fullmatch(r"[A-Za-z]\w*", str(entry.get("name"))) and is_number(entry.get("weight", 1.0))
-    ]  # fmt: skip
+    ]
     if not known or not rows:
         return [{} for _ in rows]
     items = [json.dumps({"rewards": known, "row": dict(row)}, default=str).encode() for row in rows]

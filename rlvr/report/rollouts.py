@@ -19,9 +19,21 @@ COLUMN_LIMIT = 300  # characters
 NO_EXTRA_COLUMNS = frozenset({"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "correct"})
 
 NO_REFERENCE = frozenset(
-    {"id", "source", "difficulty", "task", "question", "language", "entry_point", "environment", "formatted", "lenient",
-     "stopped", "tool_seconds"}
-)  # fmt: skip
+    {
+        "id",
+        "source",
+        "difficulty",
+        "task",
+        "question",
+        "language",
+        "entry_point",
+        "environment",
+        "formatted",
+        "lenient",
+        "stopped",
+        "tool_seconds",
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,18 @@ from rlvr.workers.pool import Caller
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text}
     for status, text in (
-        (400, "Invalid JSON."), (401, "The key is missing or wrong."), (404, "Unknown reward, id or column."),
-        (408, "The request took too long to arrive."), (411, "No Content-Length."), (413, "Too large."),
+        (400, "Invalid JSON."),
+        (401, "The key is missing or wrong."),
+        (404, "Unknown reward, id or column."),
+        (408, "The request took too long to arrive."),
+        (411, "No Content-Length."),
+        (413, "Too large."),
         (415, "Not application/json."),
-        (422, "Invalid content."), (429, "Too many requests: see Retry-After."),
+        (422, "Invalid content."),
+        (429, "Too many requests: see Retry-After."),
         (503, "Starting, shutting down, or failed: see Retry-After."),
     )
-}  # fmt: skip
+}
 
 
 class _MetricsPage(Response):

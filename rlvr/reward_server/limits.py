@@ -51,9 +51,10 @@ class ServerLimits:
         """
         if options.get("allow_weak_sandbox") and not self.weak_sandbox:
             raise RequestError(
-                422, f"{name}: clients cannot set allow_weak_sandbox. Start the server with --allow_weak_sandbox.",
+                422,
+                f"{name}: clients cannot set allow_weak_sandbox. Start the server with --allow_weak_sandbox.",
                 kind="weak-sandbox",
-            )  # fmt: skip
+            )
         factor = max(_numbers(options.get("time_factor")), default=1.0)
         # A row without a limit gets the judge's default of 2 s, which time_factor scales, too.
         self.check_time(name, "time_s", factor * max(_numbers(options.get("time_s")), default=2.0))

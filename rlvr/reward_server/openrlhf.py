@@ -17,13 +17,27 @@ from rlvr.reward_server.errors import RequestError, check_length
 from rlvr.scoring.reward import Reward
 
 # Special tokens that end a turn, as tokenizers decode them. Left in, they would be part of the answer.
-END_TOKENS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>", "<eos>", "<end_of_turn>",
-              "<｜end▁of▁sentence｜>", "<|end|>", "<pad>", "<|pad|>")  # fmt: skip
+END_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "</s>",
+    "<eos>",
+    "<end_of_turn>",
+    "<｜end▁of▁sentence｜>",
+    "<|end|>",
+    "<pad>",
+    "<|pad|>",
+)
 _MAX_PREFIX = 64  # characters of special tokens before the prompt in a decoded query
 _INPUT_ERROR = "raised InputError: "
 _STATUS_TEXT = {
-    "late": "timed out", "crashed": "crashed its process", "failed": "can't be called", "unserved": "was not called",
-}  # fmt: skip
+    "late": "timed out",
+    "crashed": "crashed its process",
+    "failed": "can't be called",
+    "unserved": "was not called",
+}
 
 
 def extract_completion(query: str, prompt: str, row: int) -> str:
@@ -35,9 +49,11 @@ def extract_completion(query: str, prompt: str, row: int) -> str:
     start = query.find(prompt, 0, len(prompt) + _MAX_PREFIX)
     if start < 0:
         raise RequestError(
-            422, f"Row {row}: the query does not begin with its prompt, so the completion can't be found. Check that "
-            "tokenizer and chat template decode a prompt to the same text.", kind="prompt-mismatch",
-        )  # fmt: skip
+            422,
+            f"Row {row}: the query does not begin with its prompt, so the completion can't be found. Check that "
+            "tokenizer and chat template decode a prompt to the same text.",
+            kind="prompt-mismatch",
+        )
     completion = query[start + len(prompt) :]
     while True:
         stripped = completion.rstrip()
@@ -63,8 +79,9 @@ class LabelColumns:
         if column is not None and column not in self.names:
             raise InputError(
                 f"--label_column {column}: no reward reads it; they read {', '.join(self.names) or 'no column'}.",
-                kind="unknown-column", key="label_column",
-            )  # fmt: skip
+                kind="unknown-column",
+                key="label_column",
+            )
         self.column = column if column is not None else self.names[0] if len(self.names) == 1 else None
 
     def columns(self, labels: Sequence[Any], rows: int) -> dict[str, list[Any]]:
@@ -91,9 +108,11 @@ class LabelColumns:
             return content
         if self.column is None:
             raise RequestError(
-                422, f"Row {row}: the rewards read {', '.join(self.names)}. Send labels that are objects with these "
-                "keys, or start the server with --label_column.", kind="label-column",
-            )  # fmt: skip
+                422,
+                f"Row {row}: the rewards read {', '.join(self.names)}. Send labels that are objects with these "
+                "keys, or start the server with --label_column.",
+                kind="label-column",
+            )
         return {self.column: label}
 
 

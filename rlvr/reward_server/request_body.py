@@ -139,9 +139,10 @@ def _check_sizes(content: Mapping[str, Any], limits: ServerLimits) -> None:
 def _check_rows(name: str, entries: list[Any], limits: ServerLimits) -> None:
     if len(entries) > limits.rows:
         raise RequestError(
-            413, f"{name:.100} has {len(entries):,} entries, but a request may have {limits.rows:,} rows. Send fewer.",
+            413,
+            f"{name:.100} has {len(entries):,} entries, but a request may have {limits.rows:,} rows. Send fewer.",
             kind="too-large",
-        )  # fmt: skip
+        )
 
 
 def _check_keys(name: str, entries: Mapping[str, Any]) -> None:
@@ -154,6 +155,8 @@ def _check_options(name: str, entry: Mapping[str, Any]) -> None:
     options = entry.get("options")
     if options and len(json.dumps(options)) > MAX_OPTIONS_BYTES:
         raise RequestError(
-            413, f"The options of {name} are longer than {MAX_OPTIONS_BYTES >> 10} kB. Pass values that differ "
-            "between rows as a column.", kind="too-large",
-        )  # fmt: skip
+            413,
+            f"The options of {name} are longer than {MAX_OPTIONS_BYTES >> 10} kB. Pass values that differ "
+            "between rows as a column.",
+            kind="too-large",
+        )

@@ -132,9 +132,11 @@ class ServedRewards:
             if served is None:
                 names = ", ".join(reward.name for reward in self.rewards) or "none"
                 raise RequestError(
-                    404, f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
-                    "--config or --rewards.", kind="unknown-reward",
-                )  # fmt: skip
+                    404,
+                    f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
+                    "--config or --rewards.",
+                    kind="unknown-reward",
+                )
             options = served.options if selected.options is None else selected.options
             values = {name: entries for name, entries in columns.items() if name in served.parameters}
             if dict(options) != dict(served.options):
@@ -160,9 +162,11 @@ class ServedRewards:
         if not inspect.isfunction(function) or function.__name__ != served.reward.label:
             # A factory made it: for each client another one would be made, and kept.
             raise RequestError(
-                422, f"The reward {name} was created with the options {dict(served.options)} when the server "
-                f"started. A request can't change them to {options}.", kind="fixed-options",
-            )  # fmt: skip
+                422,
+                f"The reward {name} was created with the options {dict(served.options)} when the server "
+                f"started. A request can't change them to {options}.",
+                kind="fixed-options",
+            )
         try:
             load_reward(RewardSpec(served.reward.name, options=options))
         except InputError as error:

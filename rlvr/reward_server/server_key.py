@@ -41,7 +41,7 @@ def server_key(file: Path | None) -> tuple[str, Path | None]:
             f"{source}: a key needs at least {MIN_LENGTH} ASCII characters, without spaces. Make one: "
             "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             kind="weak-key",
-        )  # fmt: skip
+        )
     return key, file
 
 
@@ -73,5 +73,6 @@ def _make(file: Path) -> None:
     except OSError as error:
         raise InputError(
             f"The server's key can't be written to {file}: {error.strerror}. Set {VARIABLE}, or give --key_file.",
-            kind="unwritable", path=file,
-        ) from error  # fmt: skip
+            kind="unwritable",
+            path=file,
+        ) from error

@@ -61,16 +61,18 @@ class StoredTests:
         """
         if row_id not in self._offsets or self.path is None:
             stored = f"holds {len(self._offsets):,} others" if self.path is not None else "was started without --tests"
-            raise RequestError(404, f"There are no tests with the id {row_id!r:.200}: this server {stored}.",
-                               kind="unknown-id")  # fmt: skip
+            raise RequestError(
+                404, f"There are no tests with the id {row_id!r:.200}: this server {stored}.", kind="unknown-id"
+            )
         with self.path.open("rb") as file:
             file.seek(self._offsets[row_id])
             row = json.loads(file.readline())
         if str(row.get("id")) != row_id:
             raise RequestError(
-                503, f"The server's file of tests has changed: {row_id!r:.200} is gone. Restart the server.",
+                503,
+                f"The server's file of tests has changed: {row_id!r:.200} is gone. Restart the server.",
                 kind="tests-changed",
-            )  # fmt: skip
+            )
         return dict(row)
 
     def resolve(self, column: str, values: Sequence[Any]) -> list[Any]:

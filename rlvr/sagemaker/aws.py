@@ -21,21 +21,33 @@ _FIXES = (
     ("PartialCredentialsError", "aws-credentials", "Set both the access key id and the secret access key."),
     ("ProfileNotFound", "aws-credentials", "AWS_PROFILE names a profile that your AWS configuration lacks."),
     ("ExpiredToken ExpiredTokenException", "aws-credentials", "Run `aws sso login`, or renew the credentials."),
-    ("UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch", "aws-credentials",
-     "The access key is wrong or deleted. Run `aws configure` or `aws sso login`."),
+    (
+        "UnrecognizedClientException InvalidClientTokenId SignatureDoesNotMatch",
+        "aws-credentials",
+        "The access key is wrong or deleted. Run `aws configure` or `aws sso login`.",
+    ),
     ("NoRegionError", "no-region", "Add --region us-east-1, or set AWS_DEFAULT_REGION."),
-    ("EndpointConnectionError ConnectTimeoutError ReadTimeoutError ConnectionClosedError ProxyConnectionError "
-     "HTTPClientError InternalError InternalFailure InternalServerError ServiceUnavailable RequestTimeout SlowDown "
-     "Throttling ThrottlingException 500 502 503 504",
-     "aws-unreachable", "Check the network, and the region's spelling."),
-    ("PreconditionFailed ConditionalRequestConflict NoSuchKey", "changed-meanwhile",
-     "Another command changed it at the same time. Try again."),
-    ("AccessDenied AccessDeniedException", "aws-access-denied",
-     "Your policy lacks this action: see docs/sagemaker/caller-policy.json."),
+    (
+        "EndpointConnectionError ConnectTimeoutError ReadTimeoutError ConnectionClosedError ProxyConnectionError "
+        "HTTPClientError InternalError InternalFailure InternalServerError ServiceUnavailable RequestTimeout SlowDown "
+        "Throttling ThrottlingException 500 502 503 504",
+        "aws-unreachable",
+        "Check the network, and the region's spelling.",
+    ),
+    (
+        "PreconditionFailed ConditionalRequestConflict NoSuchKey",
+        "changed-meanwhile",
+        "Another command changed it at the same time. Try again.",
+    ),
+    (
+        "AccessDenied AccessDeniedException",
+        "aws-access-denied",
+        "Your policy lacks this action: see docs/sagemaker/caller-policy.json.",
+    ),
     ("ResourceLimitExceeded", "quota-too-small", "`plan` names the quota and links to the console that raises it."),
     ("ResourceInUse", "job-name-taken", "A job name can be used only once. Wait a second and submit again."),
     ("CapacityError", "no-capacity", "Try again later, or use another instance type or region."),
-)  # fmt: skip
+)
 _KINDS = {code: (kind, fix) for codes, kind, fix in _FIXES for code in codes.split()}
 # The service answers a missing job with the code ValidationException, so only the message tells.
 _NOT_FOUND = ("resource not found", "could not find training job")

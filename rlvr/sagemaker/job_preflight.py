@@ -22,9 +22,17 @@ if TYPE_CHECKING:
 
 # Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {
-    "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "ConnectTimeout",
-    "ReadTimeout", "ProxyError", "MaxRetryError", "NameResolutionError", "OfflineModeError",
-}  # fmt: skip
+    "OfflineModeIsEnabled",
+    "LocalEntryNotFoundError",
+    "ConnectionError",
+    "ConnectError",
+    "ConnectTimeout",
+    "ReadTimeout",
+    "ProxyError",
+    "MaxRetryError",
+    "NameResolutionError",
+    "OfflineModeError",
+}
 # What could not be loaded, by the section that `load_components` names.
 _SECTIONS = {"task.name": "the data", "": "the model"}
 

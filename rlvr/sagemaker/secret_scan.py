@@ -17,9 +17,10 @@ from rlvr.errors import Problem
 _REQUEST_SHAPES = secret_scan.TOKEN_SHAPES | {
     "a URL with a password or a token": ("://", re.compile(r"://(?:[^/\s:@]*:(?!\d+/)\S+|[^/\s:@]{20,})@")),
     "a URL with a token": (
-        "=", re.compile(r"(?i)://\S+[?&#](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
+        "=",
+        re.compile(r"(?i)://\S+[?&#](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
     ),
-}  # fmt: skip
+}
 
 
 _HUB_VARIABLES = re.compile(r"(?i)(?:HF|HUGGING_?FACE)\w*TOKEN$")

@@ -24,9 +24,14 @@ _KMS_KEY = (r"[a-zA-Z0-9:/_-]+", "the id, the alias or the ARN of a KMS key")
 _LOCAL_DISKS = re.compile(r"ml\.(?:[a-z]+\d[a-z]*d[a-z]*|g4dn|g5|g6e?|gr6|g7e?|p4de|p5(?:e|en)?|p6[a-z0-9-]*)\.")
 # What the launcher and the entry point set for each host or process.
 _HOST_VARIABLES = {
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
     *(f"GRPO_{field.name.upper()}" for field in fields(Topology)),
-}  # fmt: skip
+}
 _NO_PARENT = r"(?!(?:.*/)?\.\.(?:/|$))"
 # Pattern and description of keys with a fixed form.
 _FORMS = {

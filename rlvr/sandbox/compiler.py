@@ -29,10 +29,22 @@ _PART_KILLED = (b"Killed signal terminated program", b"terminated with signal 9"
 _working: set[str] = set()  # names of languages whose compilers are known to work
 _NO_SPACE = os.strerror(errno.ENOSPC).encode()
 _SYSTEM_PATHS = (
-    "/usr/include", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/libexec", "/usr/bin", "/usr/local/bin",
-    "/usr/local/lib", "/usr/local/include", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives",
+    "/usr/include",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib32",
+    "/usr/libexec",
+    "/usr/bin",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/local/include",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
     "/opt/rh",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,13 @@ class Compiler:
         job = {
             "command": [path, *(argument.format(**paths) for argument in language.arguments), *extra_arguments],
             "folder": inside,
-            "environment": {"PATH": os.pathsep.join([str(Path(path).parent), "/usr/bin", "/bin"]), "LC_ALL": "C",
-                            "TMPDIR": str(self.folder), "HOME": str(self.folder)},
-        }  # fmt: skip
+            "environment": {
+                "PATH": os.pathsep.join([str(Path(path).parent), "/usr/bin", "/bin"]),
+                "LC_ALL": "C",
+                "TMPDIR": str(self.folder),
+                "HOME": str(self.folder),
+            },
+        }
         time_s = limits.compile_time_s
         compiler_limits = Limits(time_s, _IDLE_S, _MEMORY_MB, MAX_PROGRAM_BYTES >> 10, processes=64)
         for _ in range(2):  # a kernel that is out of memory kills compilers first

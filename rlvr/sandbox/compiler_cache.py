@@ -25,8 +25,24 @@ from rlvr.sandbox.zygote_client import GUEST
 
 _log = logging.getLogger(__name__)
 _PROGRAMS = ("cc1plus", "cc1", "collect2", "lto-wrapper", "as", "ld")
-_OBJECTS = ("crt1.o", "crti.o", "crtn.o", "crtbeginT.o", "crtbegin.o", "crtend.o", "libc.a", "libm.a", "libstdc++.a",
-            "libgcc.a", "libgcc_eh.a", "libpthread.a", "libmvec.a", "libdl.a", "librt.a", "libsupc++.a")  # fmt: skip
+_OBJECTS = (
+    "crt1.o",
+    "crti.o",
+    "crtn.o",
+    "crtbeginT.o",
+    "crtbegin.o",
+    "crtend.o",
+    "libc.a",
+    "libm.a",
+    "libstdc++.a",
+    "libgcc.a",
+    "libgcc_eh.a",
+    "libpthread.a",
+    "libmvec.a",
+    "libdl.a",
+    "librt.a",
+    "libsupc++.a",
+)
 ROOT_COMPILERS = ("g++", "gcc")  # whose files are known, so that they can be copied
 ROOT_WORK = "work"  # the working folder within a compiler's root
 

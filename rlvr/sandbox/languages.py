@@ -44,8 +44,16 @@ LANGUAGES = {
             ("c++", "cc", "cxx", "c++17", "cpp17", "g++", "gnu++", "cplusplus"),
             source="program.cpp",
             compiler="g++",
-            arguments=(*_CPP_FLAGS, "-pipe", "-static", "-fmax-errors=20", "-I{headers}", "-o", "{program}",
-                       "{source}"),
+            arguments=(
+                *_CPP_FLAGS,
+                "-pipe",
+                "-static",
+                "-fmax-errors=20",
+                "-I{headers}",
+                "-o",
+                "{program}",
+                "{source}",
+            ),
             package="Install g++ and the static C library (Debian: apt-get install g++; Amazon Linux: dnf install "
             "gcc-c++ glibc-static libstdc++-static).",
             header="bits/stdc++.h",
@@ -55,8 +63,19 @@ LANGUAGES = {
             ("c11", "c17"),
             source="program.c",
             compiler="gcc",
-            arguments=("-std=c17", "-O2", "-DONLINE_JUDGE", "-w", "-pipe", "-static", "-fmax-errors=20",
-                       "-o", "{program}", "{source}", "-lm"),
+            arguments=(
+                "-std=c17",
+                "-O2",
+                "-DONLINE_JUDGE",
+                "-w",
+                "-pipe",
+                "-static",
+                "-fmax-errors=20",
+                "-o",
+                "{program}",
+                "{source}",
+                "-lm",
+            ),
             package="Install gcc and the static C library (Debian: apt-get install gcc libc6-dev).",
         ),
         Language(
@@ -64,13 +83,22 @@ LANGUAGES = {
             ("rs",),
             source="program.rs",
             compiler="rustc",
-            arguments=("--edition=2021", "-O", "-A", "warnings", "-C", "target-feature=+crt-static", "-o", "{program}",
-                       "{source}"),
+            arguments=(
+                "--edition=2021",
+                "-O",
+                "-A",
+                "warnings",
+                "-C",
+                "target-feature=+crt-static",
+                "-o",
+                "{program}",
+                "{source}",
+            ),
             package="Install rustc (Debian: apt-get install rustc).",
             smallest="fn main() {}",
         ),
     )
-}  # fmt: skip
+}
 
 
 def find_language(name: str) -> Language:

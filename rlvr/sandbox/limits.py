@@ -34,9 +34,13 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("time_s", 0.01, 3600), ("wall_s", 0.01, 36000), ("memory_mb", 16, 1 << 20), ("output_kb", 0, 1 << 20),
-            ("processes", 1, 4096), ("compile_time_s", 0.1, 3600),
-        ):  # fmt: skip
+            ("time_s", 0.01, 3600),
+            ("wall_s", 0.01, 36000),
+            ("memory_mb", 16, 1 << 20),
+            ("output_kb", 0, 1 << 20),
+            ("processes", 1, 4096),
+            ("compile_time_s", 0.1, 3600),
+        ):
             value = getattr(self, name)
             if value is None and name == "wall_s":
                 continue

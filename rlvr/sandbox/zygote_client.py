@@ -33,9 +33,13 @@ STDERR_TAIL = 4096
 _SPARE_MB = 512  # of address space beyond the memory limit: code, libraries, reserved but unused arrays and stacks
 _FLAGS = ["-S", "-s", "-P", "-B", "-X", "utf8"]
 _ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-}  # fmt: skip
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 
 
 USERS = range(0x6B00_0000, 0x6B00_0000 + 4096)
@@ -161,11 +165,20 @@ class Zygote:
             replace_content(self._files[EXCHANGE], narrow)
             filter_sizes = [len(broad), len(narrow)]
         configuration = {
-            "kind": spec.kind, "flags": _FLAGS, "filters": filter_sizes, "own_pid": seccomp.OWN_PID,
-            "landlock": confinement.landlock, "readable": spec.readable, "writable": spec.writable,
-            "root": root, "user": self.user, "judge": os.getpid(), "preload": spec.preload,
-            "site": spec.site, "nofile": 64,
-        }  # fmt: skip
+            "kind": spec.kind,
+            "flags": _FLAGS,
+            "filters": filter_sizes,
+            "own_pid": seccomp.OWN_PID,
+            "landlock": confinement.landlock,
+            "readable": spec.readable,
+            "writable": spec.writable,
+            "root": root,
+            "user": self.user,
+            "judge": os.getpid(),
+            "preload": spec.preload,
+            "site": spec.site,
+            "nofile": 64,
+        }
         stdin, program = self._read_only
         zygote_end, watchdog_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = [stdin, *self._files[STDOUT:PROGRAM], program, guest_end.fileno(), zygote_end.fileno()]

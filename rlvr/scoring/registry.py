@@ -58,8 +58,9 @@ def load_task(spec: TaskSpec) -> Task:
     if not isinstance(task, Task):
         raise InputError(
             f"The task {spec.name} ({where}) returned {type(task).__name__}, but should return rlvr.data.task.Task.",
-            kind="not-a-task", key="task",
-        )  # fmt: skip
+            kind="not-a-task",
+            key="task",
+        )
     from datasets import Dataset
 
     for split in ("train", "validation", "test"):
@@ -67,8 +68,9 @@ def load_task(spec: TaskSpec) -> Task:
             raise InputError(
                 f"The task {spec.name} ({where}) has {type(task.split(split)).__name__} as its split {split}, but "
                 "should have a datasets.Dataset: Dataset.from_list(rows), or Dataset.from_list([]) for none.",
-                kind="not-a-task", key="task",
-            )  # fmt: skip
+                kind="not-a-task",
+                key="task",
+            )
     return task
 
 
@@ -91,8 +93,9 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[Reward]:
             raise InputError(
                 f"The rewards {' and '.join(namesakes)} would both be reported as {reward.label}, and TRL would merge "
                 "their metrics. Give one of the functions another name.",
-                kind="duplicate-reward", key="rewards",
-            )  # fmt: skip
+                kind="duplicate-reward",
+                key="rewards",
+            )
     return rewards
 
 
@@ -110,8 +113,9 @@ def load_reward(spec: RewardSpec) -> Reward:
         raise InputError(
             f"The reward {spec.name} ({where}) takes one completion, but a reward gets those of a batch. Write "
             f"def {target.__name__}(completions, **kwargs), and return a list with one number for each.",
-            kind="not-a-reward", key=spec.name,
-        )  # fmt: skip
+            kind="not-a-reward",
+            key=spec.name,
+        )
     if inspect.isclass(target) or "completions" not in parameters(target):
         check_options("reward", spec.name, where, options, parameters(target))
         try:
@@ -124,14 +128,16 @@ def load_reward(spec: RewardSpec) -> Reward:
             raise InputError(
                 f"{where} is no reward function: it has no parameter `completions`. "
                 "docs/write-a-reward.md shows what one looks like.",
-                kind="not-a-reward", key=spec.name,
-            )  # fmt: skip
+                kind="not-a-reward",
+                key=spec.name,
+            )
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters(target).values()):
         raise InputError(
             f"The reward {spec.name} ({where}) takes no **kwargs, but is called with more than it asks for (prompts, "
             "completion_ids, every column of the data). Add **kwargs to its parameters.",
-            kind="not-a-reward", key=spec.name,
-        )  # fmt: skip
+            kind="not-a-reward",
+            key=spec.name,
+        )
     check_options("reward", spec.name, where, options, named_parameters(target, required=False))
     return Reward(
         name=spec.name,

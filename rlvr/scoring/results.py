@@ -36,8 +36,13 @@ class CallResult:
 
     def as_dict(self) -> dict[str, Any]:
         """The result as a worker or a reward server sends it. Field names are part of the server's HTTP interface."""
-        return {"values": self.values, "kind": self.kind, "said": self.message, "trace": self.trace,
-                "notes": self.notes}  # fmt: skip
+        return {
+            "values": self.values,
+            "kind": self.kind,
+            "said": self.message,
+            "trace": self.trace,
+            "notes": self.notes,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallResult:
@@ -107,8 +112,10 @@ def spread(result: CallResult, rows: Sequence[int], count: int) -> CallResult:
         placed = dict(zip(rows, part, strict=True))
         return [placed.get(row) for row in range(count)]
 
-    notes = [(what, name, fill(content) if what == "extra" and len(content) == len(rows) else content)
-             for what, name, content in result.notes]  # fmt: skip
+    notes = [
+        (what, name, fill(content) if what == "extra" and len(content) == len(rows) else content)
+        for what, name, content in result.notes
+    ]
     return CallResult(fill(result.values), notes=notes)
 
 

@@ -107,8 +107,9 @@ class Reward:
                     f"the data has a column {name}, and the reward {self.name} an option of this name, whose place the "
                     "column would take. Rename the column, or leave it out. If the reward is to read it, annotate it "
                     "as a list.",
-                    kind="column-hides-option", key=name,
-                )  # fmt: skip
+                    kind="column-hides-option",
+                    key=name,
+                )
         if hidden:  # columns of other tasks
             kwargs = {name: value for name, value in kwargs.items() if name not in hidden}
         # An option holds for all rows, whatever a column of its name says.
@@ -226,10 +227,12 @@ def apply_gates(
     for row, applying in zip(values, _applying(rewards, tasks, len(values)), strict=True):
         numbers = {index: value for index, value in enumerate(row) if value is not None and not math.isnan(value)}
         known = [index in applying and index in numbers and gate in numbers for index, gate in enumerate(gates)]
-        settled.append([
-            None if not known[index] else numbers[index] if gate == index or numbers[gate] > 0 else 0.0
-            for index, gate in enumerate(gates)
-        ])  # fmt: skip
+        settled.append(
+            [
+                None if not known[index] else numbers[index] if gate == index or numbers[gate] > 0 else 0.0
+                for index, gate in enumerate(gates)
+            ]
+        )
     return settled
 
 

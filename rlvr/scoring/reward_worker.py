@@ -32,8 +32,12 @@ from rlvr.workers.pool import Status
 
 # `TaskResult.status` in the reward server's protocol.
 WIRE_STATUS: Mapping[Status, str] = {
-    "done": "done", "timeout": "late", "crashed": "crashed", "failed": "failed", "unavailable": "unserved"
-}  # fmt: skip
+    "done": "done",
+    "timeout": "late",
+    "crashed": "crashed",
+    "failed": "failed",
+    "unavailable": "unserved",
+}
 MAX_OUTPUT = 1000  # characters of each stream that a call may print for each completion
 MAX_KEPT = 64 << 20  # of the rest
 TRIAL_STEP = -1  # `trainer_state.global_step` of the reward trial (rlvr/preflight/reward_trial.py)

@@ -152,8 +152,9 @@ class Scorer:
         except (WorkerError, EncodingError) as error:
             raise InputError(
                 f"The rows can't be checked for the reward {reward.label}: {str(error).rstrip('.')}.",
-                kind=backend.service.lower().replace(" ", "-"), key=reward.name,
-            ) from error  # fmt: skip
+                kind=backend.service.lower().replace(" ", "-"),
+                key=reward.name,
+            ) from error
 
     def declare_text(self, columns: Mapping[str, bool]) -> None:
         """Say which columns hold text, for a mixture of tasks: its first batch may lack the rows that have a column."""
@@ -239,8 +240,12 @@ class Scorer:
                     else:
                         _log.warning(
                             "The reward %s logged %d values for %d completions under %s. The table of completions "
-                            "leaves them out.", reward.name, len(value), rows, name,
-                        )  # fmt: skip
+                            "leaves them out.",
+                            reward.name,
+                            len(value),
+                            rows,
+                            name,
+                        )
 
 
 def _loggable(value: Any) -> str | None:
@@ -339,9 +344,12 @@ class _BatchScoring:
         calls: dict[int, RewardCall] = {}
         for index, place in places.items():
             visible = self.scorer._visible[index]
-            names = [name for name in batch.columns
-                     if (visible is None or name in visible or name in ("prompts", "completions"))
-                     and (name != ENVIRONMENTS or not backend.encoding)]  # fmt: skip
+            names = [
+                name
+                for name in batch.columns
+                if (visible is None or name in visible or name in ("prompts", "completions"))
+                and (name != ENVIRONMENTS or not backend.encoding)
+            ]
             try:
                 batch.encode(names, backend.encoding)
             except EncodingError as error:
@@ -371,8 +379,11 @@ class _BatchScoring:
     ) -> list[CallResult]:
         """Call functions, and once more those that were lost with their backend, such as a killed fork server."""
         results = backend.call(calls, timeout_s=timeout_s, end=end) if calls else []
-        lost = [number for number, result in enumerate(results)
-                if result.kind == "unavailable" and result.message != OUT_OF_TIME]  # fmt: skip
+        lost = [
+            number
+            for number, result in enumerate(results)
+            if result.kind == "unavailable" and result.message != OUT_OF_TIME
+        ]
         if lost and self.scorer._started:  # not closed meanwhile
             again = backend.call([calls[number] for number in lost], timeout_s=timeout_s, end=end)
             for number, result in zip(lost, again, strict=True):

@@ -12,8 +12,12 @@ from rlvr import console
 from rlvr.errors import InputError
 
 _SECRET_VARIABLES = (
-    "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "WANDB_API_KEY", "TRACKIO_WRITE_TOKEN", "HF_TOKEN",
-)  # fmt: skip
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_TOKEN",
+    "WANDB_API_KEY",
+    "TRACKIO_WRITE_TOKEN",
+    "HF_TOKEN",
+)
 
 # Messages of urllib3, requests and SQLAlchemy -> what follows "MLflow at ADDRESS".
 _REASONS = (

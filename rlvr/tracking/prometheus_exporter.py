@@ -202,9 +202,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: loopback")
     parser.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}; 0: any free port")
     parser.add_argument(
-        "--stale_after_s", type=float, default=STALE_AFTER_S, metavar="S",
+        "--stale_after_s",
+        type=float,
+        default=STALE_AFTER_S,
+        metavar="S",
         help=f"leave out runs that have written nothing for so long; default: {STALE_AFTER_S:g}",
-    )  # fmt: skip
+    )
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(arguments)
     try:

@@ -144,9 +144,10 @@ class RecipeTrainer(EnvironmentTrainer):
         unscored = torch.isnan(raw).all(dim=0).tolist()
         applying = [any(map(reward.applies, set(tasks))) for reward in self._rewards]
         self.scoring_nothing = [
-            reward.name for reward, none, applies in zip(self._rewards, unscored, applying, strict=True)
+            reward.name
+            for reward, none, applies in zip(self._rewards, unscored, applying, strict=True)
             if none and applies
-        ]  # fmt: skip
+        ]
         self._watch_masked(self._scores.masked())
         self._seconds["rewards"] += time.perf_counter() - started
         return scores

@@ -45,8 +45,10 @@ class ToolTurns:
     def own_tokens(self, completion_ids: Sequence[Sequence[int]]) -> list[list[int]]:
         """The tokens that the model wrote."""
         masks = self.tool_mask or [[1] * len(ids) for ids in completion_ids]
-        return [[token for token, own in zip(ids, mask, strict=True) if own]
-                for ids, mask in zip(completion_ids, masks, strict=True)]  # fmt: skip
+        return [
+            [token for token, own in zip(ids, mask, strict=True) if own]
+            for ids, mask in zip(completion_ids, masks, strict=True)
+        ]
 
     def columns(self) -> dict[str, list[str]]:
         """Columns of the table of completions: why each ended, and the seconds of its results as a JSON list."""

@@ -357,8 +357,12 @@ def _parse_shallow(parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise ValueError("a tool call is nested too deeply") from error
     level = [message or {}]
     for _ in range(MAX_NESTING):
-        level = [part for value in level for part in (value.values() if isinstance(value, dict) else value)
-                 if isinstance(part, dict | list)]  # fmt: skip
+        level = [
+            part
+            for value in level
+            for part in (value.values() if isinstance(value, dict) else value)
+            if isinstance(part, dict | list)
+        ]
         if not level:
             return message
     raise ValueError("a tool call is nested too deeply")

@@ -32,7 +32,7 @@ LANGUAGE = "language:response_language"
 _SENTENCE_END = re.compile(r"[.!?…]++[\"'”’)\]*_]*+(?=\s|\Z)|[。！？]++")
 _ABBREVIATIONS = frozenset(
     ("mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "vs", "etc", "e.g", "i.e", "no", "inc", "ltd", "co", "dept")
-)  # fmt: skip
+)
 _WORD_BEFORE = re.compile(r"(?:\A|[\s(\"'“])([\w.]{1,12})\Z")
 _CAPITAL_WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*+")
 

@@ -89,17 +89,25 @@ class ForkServer:
         self._ready = False
         self._closed = False
         config = {
-            "path": _import_path(), "descriptor": remote.fileno(), "function": spec.function,
-            "memory_mb": spec.memory_mb, "inherit_env": spec.inherit_env,
-        }  # fmt: skip
+            "path": _import_path(),
+            "descriptor": remote.fileno(),
+            "function": spec.function,
+            "memory_mb": spec.memory_mb,
+            "inherit_env": spec.inherit_env,
+        }
         try:
             with remote, _open_output(spec) as output:
                 # With -P nothing is imported from the working directory before the caller's sys.path is set.
                 self.process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _PROGRAM, json.dumps(config)],
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                    env=_environment(spec), pass_fds=(remote.fileno(),), cwd=spec.folder, start_new_session=True,
-                )  # fmt: skip
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(spec),
+                    pass_fds=(remote.fileno(),),
+                    cwd=spec.folder,
+                    start_new_session=True,
+                )
             send(self.channel, spec.init_payload)
         except OSError as error:
             self.channel.close()

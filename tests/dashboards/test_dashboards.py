@@ -40,14 +40,35 @@ needs_prometheus = pytest.mark.skipif(
 
 # Metrics of a run with all options.
 FIGURES = {
-    "loss": -0.01, "grad_norm": 0.4, "learning_rate": 1e-5, "entropy": 0.03, "kl": 0.001, "policy_kl": 0.002,
-    "reward": 0.625, "reward_std": 0.4, "reward/min": 0.0, "reward/max": 1.2, "frac_reward_zero_std": 0.25,
-    "rewards/code_execution/mean": 0.5, "rewards/code_execution/std": 0.5, "rewards/unscored_fraction": 0.125,
-    "completions/mean_length": 33.5, "completions/max_length": 64.0, "completions/clipped_ratio": 0.05,
-    "completions/duplicate_fraction": 0.5, "clip_ratio/region_mean": 0.01, "code_execution/verdict_ac": 0.75,
-    "step_time": 1.5, "time/generation": 1.0, "time/rewards": 0.25, "time/update": 0.25, "num_tokens": 4096.0,
-    "eval_accuracy": 0.375, "eval_reward": 0.5, "epoch": 0.5,
-}  # fmt: skip
+    "loss": -0.01,
+    "grad_norm": 0.4,
+    "learning_rate": 1e-5,
+    "entropy": 0.03,
+    "kl": 0.001,
+    "policy_kl": 0.002,
+    "reward": 0.625,
+    "reward_std": 0.4,
+    "reward/min": 0.0,
+    "reward/max": 1.2,
+    "frac_reward_zero_std": 0.25,
+    "rewards/code_execution/mean": 0.5,
+    "rewards/code_execution/std": 0.5,
+    "rewards/unscored_fraction": 0.125,
+    "completions/mean_length": 33.5,
+    "completions/max_length": 64.0,
+    "completions/clipped_ratio": 0.05,
+    "completions/duplicate_fraction": 0.5,
+    "clip_ratio/region_mean": 0.01,
+    "code_execution/verdict_ac": 0.75,
+    "step_time": 1.5,
+    "time/generation": 1.0,
+    "time/rewards": 0.25,
+    "time/update": 0.25,
+    "num_tokens": 4096.0,
+    "eval_accuracy": 0.375,
+    "eval_reward": 0.5,
+    "epoch": 0.5,
+}
 
 
 def documented(begin: str, **put: str | Path) -> list[str]:
@@ -114,8 +135,10 @@ def prometheus(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -
     command = documented("python -m rlvr.tracking.prometheus_exporter", runs=folder / "runs")
     exporter = subprocess.Popen(
         [sys.executable, *command[1:], "--port", "0"],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     watcher = None
     try:
         assert exporter.stdout is not None
@@ -225,10 +248,8 @@ def test_panels_do_not_overlap() -> None:
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
         cells = set(
-            itertools.product(
-                range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
-            )
-        )  # fmt: skip
+            itertools.product(range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"]))
+        )
         assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
         taken |= cells
     numbers = [panel["id"] for panel in DASHBOARD["panels"]]

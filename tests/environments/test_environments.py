@@ -68,14 +68,19 @@ def test_the_calculator_refuses_what_it_cannot_compute(expression: str) -> None:
     ("code", "stdin", "result", "why"),
     [
         ("print(int(input()) * 2)", "21\n", "42", "standard output"),
-        ("1 / 0", "", 'Traceback (most recent call last):\n  File "program.py", line 1, in <module>\n'
-         "ZeroDivisionError: division by zero", "the traceback"),
+        (
+            "1 / 0",
+            "",
+            'Traceback (most recent call last):\n  File "program.py", line 1, in <module>\n'
+            "ZeroDivisionError: division by zero",
+            "the traceback",
+        ),
         ("pass", "", "[no output]", "a model never gets an empty message"),
         ("print('x' * 50)", "", "x" * 40 + "\n[10 more characters]", "cut"),
         ("def f(:", "", "SyntaxError: invalid syntax", "its end, which has the error"),
         ("while True: pass", "", "[time limit exceeded: ", "stopped"),
     ],
-)  # fmt: skip
+)
 def test_a_draft_runs_and_its_output_returns(code: str, stdin: str, result: str, why: str) -> None:
     long = why == "the traceback"
     sandbox = PythonSandbox(time_s=0.3, output_characters=200 if long else 40)

@@ -25,8 +25,12 @@ PROBLEM = {
 }
 QUESTION = {"database": "shop.db", "gold_query": f"SELECT item FROM sales WHERE price < {SECRET}"}
 ROWS: dict[str, Mapping[str, Any]] = {
-    "python_sandbox": PROBLEM, "code_repair": PROBLEM, "sqlite": QUESTION, "calculator": {}, "retrieval": {},
-}  # fmt: skip
+    "python_sandbox": PROBLEM,
+    "code_repair": PROBLEM,
+    "sqlite": QUESTION,
+    "calculator": {},
+    "retrieval": {},
+}
 NAMES = list(ROWS)
 REWARDING = NAMES[:3]
 
@@ -52,9 +56,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     (folder / "varn.md").write_text("The lighthouse of Varn is 41 metres tall.\n")
     limits = {"time_s": 0.3, "memory_mb": 128}
     options: dict[str, dict[str, Any]] = {
-        "python_sandbox": limits, "code_repair": limits, "sqlite": {"folder": str(folder), "time_s": 0.3},
-        "calculator": {}, "retrieval": {"folder": str(folder)},
-    }  # fmt: skip
+        "python_sandbox": limits,
+        "code_repair": limits,
+        "sqlite": {"folder": str(folder), "time_s": 0.3},
+        "calculator": {},
+        "retrieval": {"folder": str(folder)},
+    }
     specs = [EnvironmentSpec(str(REPOSITORY / "environments" / f"{name}.py"), options[name]) for name in NAMES]
     with EnvironmentWorkers(specs, timeout_s=60, budget_s=120, max_output=MAX_OUTPUT) as workers:
         attackers = {}

@@ -51,13 +51,21 @@ def test_trls_trainer_plays_environments_and_takes_their_rewards(tmp_path: Path)
         model=str(MODEL),
         reward_funcs=by_length,
         args=GRPOConfig(
-            output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=20, num_generations=4, report_to="none",
-            max_completion_length=64, max_tool_calling_iterations=1, use_cpu=True, bf16=False, logging_steps=1,
+            output_dir=str(tmp_path),
+            max_steps=1,
+            per_device_train_batch_size=20,
+            num_generations=4,
+            report_to="none",
+            max_completion_length=64,
+            max_tool_calling_iterations=1,
+            use_cpu=True,
+            bf16=False,
+            logging_steps=1,
             save_strategy="no",
         ),
         train_dataset=Dataset.from_list(rows),
         environment_factory=factories,
-    )  # fmt: skip
+    )
     trainer.train()
     logged = trainer.state.log_history[0]
     for name in ("PythonSandbox", "CodeRepair", "Sqlite"):

@@ -113,7 +113,7 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         ("environment: {name: counting.py}", "", "missing-environment", "the reward of no environment"),
         (", style: chat", "", "not-chat", "plain text"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_error(
     folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, kind: str, why: str
 ) -> None:

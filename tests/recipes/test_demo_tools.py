@@ -70,8 +70,16 @@ def test_the_model_learns_to_call_the_tool_and_answers_rightly(
 def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
     """The gain comes from what the tool returns, not from training as such. The run ends with exit code 1."""
     (tmp_path / "silent.py").write_text(SILENT, encoding="utf-8")
-    steps = train(tmp_path, "--environment.name", str(tmp_path / "silent.py:Silent"), "--max_steps", "8",
-                  "--evaluation.rows", "20", code=1)  # fmt: skip
+    steps = train(
+        tmp_path,
+        "--environment.name",
+        str(tmp_path / "silent.py:Silent"),
+        "--max_steps",
+        "8",
+        "--evaluation.rows",
+        "20",
+        code=1,
+    )
     assert max(step[REWARD] for step in steps) == 0.0
 
 

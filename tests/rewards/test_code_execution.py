@@ -71,9 +71,15 @@ def test_malformed_completions_earn_0_without_an_error(completion: Any) -> None:
 
 def test_extra_arguments_of_the_trainer_are_ignored() -> None:
     assert code_execution(
-        prompts=["a"], completions=[RIGHT], completion_ids=[[1]], tests=[SUMS], difficulty=["easy"],
-        trainer_state=None, log_extra=None, log_metric=None,
-    ) == [1.0]  # fmt: skip
+        prompts=["a"],
+        completions=[RIGHT],
+        completion_ids=[[1]],
+        tests=[SUMS],
+        difficulty=["easy"],
+        trainer_state=None,
+        log_extra=None,
+        log_metric=None,
+    ) == [1.0]
 
 
 def test_rows_without_tests_are_masked() -> None:
@@ -351,9 +357,17 @@ def test_the_signature_shows_every_shared_option() -> None:
 
 def test_rows_that_cannot_be_judged_are_found_before_training() -> None:
     tests: list[Any] = [
-        SUMS, json.dumps(SUMS), None, [], "{", [{"input": "1"}], [{"call": [1], "expected": 1}],
-        [{"assert": "assert ("}], [{"assert": "add(1, 2) == 3"}], [{"input": 5, "output": "5"}],
-    ]  # fmt: skip
+        SUMS,
+        json.dumps(SUMS),
+        None,
+        [],
+        "{",
+        [{"input": "1"}],
+        [{"call": [1], "expected": 1}],
+        [{"assert": "assert ("}],
+        [{"assert": "add(1, 2) == 3"}],
+        [{"input": 5, "output": "5"}],
+    ]
     faults = validate_rows(tests=tests, all_or_nothing=True)
     assert faults[:2] == [None, None]
     words = ["no test", "no test", "JSON", "output", "entry_point", "Python", 'Write "assert ', "text"]

@@ -53,8 +53,11 @@ def test_the_share_of_each_bonus_is_logged() -> None:
     logged: dict[str, float] = {}
     code_quality([""] * 2, [fenced(NOISY), fenced("1/0")], tests=[TESTS] * 2, log_metric=logged.__setitem__)
     assert logged == {
-        "code_quality/compiles": 1.0, "code_quality/runs": 0.5, "code_quality/quiet": 0.0, "code_quality/fast": 0.5,
-    }  # fmt: skip
+        "code_quality/compiles": 1.0,
+        "code_quality/runs": 0.5,
+        "code_quality/quiet": 0.0,
+        "code_quality/fast": 0.5,
+    }
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def structured(*calls: dict[str, Any], content: str = "") -> list[dict[str, Any]
         (json.dumps([[OSLO, TIME]]), 0.0, "a list of lists"),
         ("I call weather and time.", 0.0, "prose"),
     ],
-)  # fmt: skip
+)
 def test_only_the_reference_calls_earn_the_reward(completion: Any, reward: float, why: str) -> None:
     columns = {"calls": json.dumps([OSLO, TIME]), "tools": json.dumps(TOOLS)}
     rows = {name: [value] for name, value in columns.items()}
@@ -90,16 +90,31 @@ def test_only_the_reference_calls_earn_the_reward(completion: Any, reward: float
         ([OSLO, TIME], [OSLO, TIME], {"ordered": True}, 1.0, "in order"),
         ([weather(city="Oslo")], [weather(city="Oslo", days=1)], {}, 1.0, "the default is stated"),
         ([weather(city="Oslo", days=1)], [weather(city="Oslo")], {}, 1.0, "the default is left out"),
-        ([weather(city=["Oslo", "Oslo, Norway"], unit=["C", ""])], [weather(city="Oslo, Norway")],
-         {"alternatives": True}, 1.0, "another, and one left out"),
-        ([weather(city=["Oslo"], unit=["C", ""])], [weather(city="Oslo", unit="F")],
-         {"alternatives": True}, 0.0, "no alternative"),
+        (
+            [weather(city=["Oslo", "Oslo, Norway"], unit=["C", ""])],
+            [weather(city="Oslo, Norway")],
+            {"alternatives": True},
+            1.0,
+            "another, and one left out",
+        ),
+        (
+            [weather(city=["Oslo"], unit=["C", ""])],
+            [weather(city="Oslo", unit="F")],
+            {"alternatives": True},
+            0.0,
+            "no alternative",
+        ),
         ([weather(city=["Oslo"])], [weather(city=["Oslo"])], {"alternatives": True}, 0.0, "the list itself"),
         # The first call meets both references, the second one only the first.
-        ([weather(city=["Oslo", "Rome"]), weather(city=["Oslo"])], [weather(city="Oslo"), weather(city="Rome")],
-         {"alternatives": True}, 1.0, "each call has a reference of its own"),
+        (
+            [weather(city=["Oslo", "Rome"]), weather(city=["Oslo"])],
+            [weather(city="Oslo"), weather(city="Rome")],
+            {"alternatives": True},
+            1.0,
+            "each call has a reference of its own",
+        ),
     ],
-)  # fmt: skip
+)
 def test_order_defaults_and_alternatives(
     gold: Any, made: Any, options: dict[str, Any], reward: float, why: str
 ) -> None:
@@ -109,15 +124,19 @@ def test_order_defaults_and_alternatives(
 @pytest.mark.parametrize(
     ("calls", "tools", "why"),
     [
-        ("[{", TOOLS, "no JSON"), (None, TOOLS, "none"), ("[]", TOOLS, "an empty completion would be right"),
-        ([{"arguments": {}}], TOOLS, "no name"), ([{"name": "stop"}], TOOLS, "an unknown function"),
+        ("[{", TOOLS, "no JSON"),
+        (None, TOOLS, "none"),
+        ("[]", TOOLS, "an empty completion would be right"),
+        ([{"arguments": {}}], TOOLS, "no name"),
+        ([{"name": "stop"}], TOOLS, "an unknown function"),
         ([weather()], TOOLS, "a required argument is missing"),
         ([weather(city="Oslo", days="two")], TOOLS, "another type"),
-        ([OSLO], [{"parameters": PARAMETERS}], "a tool without a name"), ([OSLO], "{", "tools that are no JSON"),
+        ([OSLO], [{"parameters": PARAMETERS}], "a tool without a name"),
+        ([OSLO], "{", "tools that are no JSON"),
         ([OSLO], [{"name": "weather", "parameters": {"city": {"type": "str"}}}], "no JSON Schema"),
         ([OSLO], [{"name": "weather", "parameters": {"$ref": "http://127.0.0.1:9/s"}}], "never fetched"),
     ],
-)  # fmt: skip
+)
 def test_a_row_whose_calls_no_completion_can_make_is_refused(calls: Any, tools: Any, why: str) -> None:
     columns = {"calls": [[OSLO], calls], "tools": [json.dumps(TOOLS), json.dumps(tools) if tools != "{" else tools]}
     assert [bool(fault) for fault in validate_rows(**columns)] == [False, True], why

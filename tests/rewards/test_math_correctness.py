@@ -30,9 +30,15 @@ def test_scores_plain_and_chat_completions_alike(completion: str, gold: str, rew
 
 def test_takes_what_the_trainer_adds() -> None:
     rewards = math_correctness(
-        prompts=["a", "b"], completions=["#### 1", "#### 2"], completion_ids=[[1], [2]], final_answer=["1", "1"],
-        question=["a", "b"], trainer_state=None, log_extra=None, log_metric=None,
-    )  # fmt: skip
+        prompts=["a", "b"],
+        completions=["#### 1", "#### 2"],
+        completion_ids=[[1], [2]],
+        final_answer=["1", "1"],
+        question=["a", "b"],
+        trainer_state=None,
+        log_extra=None,
+        log_metric=None,
+    )
     assert rewards == [1.0, 0.0]
 
 
@@ -71,10 +77,23 @@ def test_an_option_out_of_range_is_refused(options: dict) -> None:
 
 @pytest.mark.parametrize(
     "completion",
-    [None, "", [], 7, b"#### 1", ["#### 1"], [{"role": "assistant"}], "x" * 200_000, "#### nan", "#### inf", "\x00",
-     "\ud800", float("nan")],
+    [
+        None,
+        "",
+        [],
+        7,
+        b"#### 1",
+        ["#### 1"],
+        [{"role": "assistant"}],
+        "x" * 200_000,
+        "#### nan",
+        "#### inf",
+        "\x00",
+        "\ud800",
+        float("nan"),
+    ],
     ids=lambda completion: repr(completion)[:20],
-)  # fmt: skip
+)
 def test_what_a_model_does_wrong_is_wrong_and_no_error(completion: object) -> None:
     assert math_correctness([""] * 2, [completion, "#### 1"], final_answer=["1", "1"]) == [0.0, 1.0]
 

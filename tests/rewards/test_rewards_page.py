@@ -61,11 +61,18 @@ def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypa
         connection.execute("CREATE TABLE jars (grams INT)")
     monkeypatch.chdir(tmp_path)
     columns = {
-        "final_answer": ["42"], "choices": [["41", "42"]], "keywords": [["refund", ["14 days", "two weeks"]]],
-        "schema": ["{}"], "reference": ["42"], "calls": ['{"name": "f"}'], "tools": ['{"name": "f"}'],
-        "database": ["jars.db"], "gold_query": ["SELECT count(*) FROM jars"],
-        "instruction_id_list": [["punctuation:no_comma"]], "kwargs": [[{}]],
-    }  # fmt: skip
+        "final_answer": ["42"],
+        "choices": [["41", "42"]],
+        "keywords": [["refund", ["14 days", "two weeks"]]],
+        "schema": ["{}"],
+        "reference": ["42"],
+        "calls": ['{"name": "f"}'],
+        "tools": ['{"name": "f"}'],
+        "database": ["jars.db"],
+        "gold_query": ["SELECT count(*) FROM jars"],
+        "instruction_id_list": [["punctuation:no_comma"]],
+        "kwargs": [[{}]],
+    }
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
     for reward in rewards_of(name):
         (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)

@@ -22,8 +22,14 @@ CREATE TABLE shops (id INTEGER PRIMARY KEY, town_id INT REFERENCES towns (id), l
 CREATE TABLE sales (shop_id INT REFERENCES shops (id), item TEXT, price REAL CHECK (price > 0), pieces INT, note TEXT);
 CREATE TRIGGER no_change BEFORE DELETE ON sales BEGIN SELECT RAISE(ABORT, 'kept'); END;
 """
-TOWNS = [("Varn", "north", 1200), ("Ost", "north", 800), ("Kell", "south", 4100), ("Brim", "south", 300),
-         ("Dale", "west", 950), ("Fenn", "west", 2750)]  # fmt: skip
+TOWNS = [
+    ("Varn", "north", 1200),
+    ("Ost", "north", 800),
+    ("Kell", "south", 4100),
+    ("Brim", "south", 300),
+    ("Dale", "west", 950),
+    ("Fenn", "west", 2750),
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +61,39 @@ JOINED = "sales JOIN shops ON shops.id = shop_id JOIN towns ON towns.id = town_i
 EQUAL = [
     ("SELECT count(*) FROM sales WHERE price > 10", "SELECT sum(price > 10) FROM sales;"),
     ("SELECT sum(price * pieces) FROM sales", "SELECT total(pieces * price) FROM sales"),
-    ("SELECT avg(price) FROM sales WHERE item = 'jar'",
-     "SELECT sum(price) / sum(1) FROM sales WHERE item IN ('jar')"),
+    ("SELECT avg(price) FROM sales WHERE item = 'jar'", "SELECT sum(price) / sum(1) FROM sales WHERE item IN ('jar')"),
     ("SELECT max(people) FROM towns", "SELECT people FROM towns ORDER BY people DESC LIMIT 1"),
     ("SELECT name FROM towns WHERE people > 1000", "SELECT name FROM towns WHERE NOT people <= 1000 ORDER BY people"),
     ("SELECT name, people FROM towns ORDER BY people", "SELECT name AS town, people FROM towns ORDER BY 2"),
     ("SELECT DISTINCT region FROM towns", "SELECT region FROM towns GROUP BY region"),
     ("SELECT region, count(*) FROM towns GROUP BY region", "SELECT region, sum(1) FROM towns GROUP BY 1"),
-    (f"SELECT name, sum(pieces) FROM {JOINED} GROUP BY towns.id",
-     f"SELECT name, total(pieces) FROM {JOINED} GROUP BY 1"),
-    (f"SELECT count(DISTINCT item) FROM {JOINED} WHERE region = 'north'",
-     f"SELECT count(*) FROM (SELECT item FROM {JOINED} WHERE region LIKE 'north' GROUP BY item)"),
-    ("SELECT name FROM towns WHERE id NOT IN (SELECT town_id FROM shops WHERE opened > '2014')",
-     "SELECT name FROM towns EXCEPT SELECT name FROM towns, shops WHERE town_id = towns.id AND opened > '2014'"),
-    ("SELECT item FROM sales GROUP BY item HAVING sum(pieces) > 20",
-     "WITH t AS (SELECT item, sum(pieces) AS s FROM sales GROUP BY item) SELECT item FROM t WHERE s > 20"),
-    ("SELECT label FROM shops LEFT JOIN sales ON shops.id = shop_id GROUP BY shops.id ORDER BY sum(price) DESC LIMIT 2",
-     "SELECT label FROM sales JOIN shops ON shops.id = shop_id GROUP BY label ORDER BY total(price) DESC LIMIT 2"),
+    (
+        f"SELECT name, sum(pieces) FROM {JOINED} GROUP BY towns.id",
+        f"SELECT name, total(pieces) FROM {JOINED} GROUP BY 1",
+    ),
+    (
+        f"SELECT count(DISTINCT item) FROM {JOINED} WHERE region = 'north'",
+        f"SELECT count(*) FROM (SELECT item FROM {JOINED} WHERE region LIKE 'north' GROUP BY item)",
+    ),
+    (
+        "SELECT name FROM towns WHERE id NOT IN (SELECT town_id FROM shops WHERE opened > '2014')",
+        "SELECT name FROM towns EXCEPT SELECT name FROM towns, shops WHERE town_id = towns.id AND opened > '2014'",
+    ),
+    (
+        "SELECT item FROM sales GROUP BY item HAVING sum(pieces) > 20",
+        "WITH t AS (SELECT item, sum(pieces) AS s FROM sales GROUP BY item) SELECT item FROM t WHERE s > 20",
+    ),
+    (
+        "SELECT label FROM shops LEFT JOIN sales ON shops.id = shop_id "
+        "GROUP BY shops.id ORDER BY sum(price) DESC LIMIT 2",
+        "SELECT label FROM sales JOIN shops ON shops.id = shop_id GROUP BY label ORDER BY total(price) DESC LIMIT 2",
+    ),
     ("SELECT count(*) FROM sales WHERE note IS NULL", "SELECT count(*) - count(note) FROM sales"),
     ("SELECT min(opened) FROM shops", "SELECT opened FROM shops ORDER BY opened LIMIT 1"),
     ("SELECT price FROM sales WHERE shop_id = 3", "SELECT price FROM sales WHERE shop_id = 3 ORDER BY item"),
     ("SELECT upper(name) FROM towns WHERE region = 'west'", "SELECT upper(name) FROM towns WHERE region LIKE 'we%'"),
     ("SELECT people > 1000, count(*) FROM towns GROUP BY 1", "SELECT people / 1001 > 0, sum(1) FROM towns GROUP BY 1"),
-]  # fmt: skip
+]
 
 
 def score(folder: Path, gold: str, *queries: str, **options: Any) -> list[float | None]:

@@ -90,10 +90,15 @@ def test_answer_tags_can_be_asked_for(completion: str, reward: float, why: str) 
         ("Q", True, "x", 0.0, "never closed"),
         ("Q\n<think>", False, "<think>x</think>42", 1.0, "the recipe is believed"),
         ([{"role": "user", "content": "<think>"}], None, "x</think>42", 0.0, "a user opens nothing"),
-        ([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "<think>"}], None, "x</think>42", 1.0,
-         "an answer that was begun"),
+        (
+            [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "<think>"}],
+            None,
+            "x</think>42",
+            1.0,
+            "an answer that was begun",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_prompt_may_have_opened_the_block(
     prompt: Any, opened: bool | None, completion: str, reward: float, why: str
 ) -> None:
@@ -182,8 +187,20 @@ def test_prompts_and_completions_must_be_as_many() -> None:
     assert (error.value.kind, error.value.key) == ("length-mismatch", "prompts")
 
 
-@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], ["x"], [{"role": "assistant", "content": None}],
-                                        [{"role": "assistant", "reasoning_content": 7}], "\ud800\x00"])  # fmt: skip
+@pytest.mark.parametrize(
+    "completion",
+    [
+        None,
+        [],
+        {},
+        7,
+        [None],
+        ["x"],
+        [{"role": "assistant", "content": None}],
+        [{"role": "assistant", "reasoning_content": 7}],
+        "\ud800\x00",
+    ],
+)
 def test_no_completion_raises(completion: Any) -> None:
     assert tag_format([None], [completion]) == [0.0]
     assert explain(completion)[-1] == "Reward: 0"

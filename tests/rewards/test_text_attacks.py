@@ -24,25 +24,42 @@ Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], dict[str, A
 # The reward, its columns and options, the prompt, the right completion, and a wrong one of the same form.
 REWARDS: dict[str, Case] = {
     "json_schema": (
-        json_schema, explain_json, {"schema": SCHEMA, "reference": '{"city": "Paris"}'}, {"match_reference": True},
-        f'The schema: {SCHEMA}\nExtract {{"city": …}} from: "Paris is warm."', '{"city": "Paris"}', '{"city": ""}',
+        json_schema,
+        explain_json,
+        {"schema": SCHEMA, "reference": '{"city": "Paris"}'},
+        {"match_reference": True},
+        f'The schema: {SCHEMA}\nExtract {{"city": …}} from: "Paris is warm."',
+        '{"city": "Paris"}',
+        '{"city": ""}',
     ),
     "function_call": (
-        function_call, explain_call, {"calls": f"[{CALL}]", "tools": TOOLS}, {},
+        function_call,
+        explain_call,
+        {"calls": f"[{CALL}]", "tools": TOOLS},
+        {},
         f'{TOOLS}\nAnswer with <tool_call>{{"name": …, "arguments": …}}</tool_call>. How is Paris?',
-        f"<tool_call>{CALL}</tool_call>", f"<tool_call>{CALL.replace('Paris', 'Oslo')}</tool_call>",
+        f"<tool_call>{CALL}</tool_call>",
+        f"<tool_call>{CALL.replace('Paris', 'Oslo')}</tool_call>",
     ),
     "exact_match": (
-        exact_match, explain_match, {"final_answer": "Paris"}, {"answer_in": "tag"},
-        "What is the capital of France? End with <answer>…</answer>. Hint: Paris", "<answer>Paris</answer>",
+        exact_match,
+        explain_match,
+        {"final_answer": "Paris"},
+        {"answer_in": "tag"},
+        "What is the capital of France? End with <answer>…</answer>. Hint: Paris",
+        "<answer>Paris</answer>",
         "<answer>Rome</answer>",
     ),
     "multiple_choice": (
-        multiple_choice, explain_choice, {"final_answer": "C", "choices": CHOICES}, {},
+        multiple_choice,
+        explain_choice,
+        {"final_answer": "C", "choices": CHOICES},
+        {},
         "What is the capital of France?\n\nA. Rome\nB. London\nC. Paris\nD. Oslo\n\nEnd with: Answer: (letter)",
-        "Answer: C", "Answer: A",
+        "Answer: C",
+        "Answer: A",
     ),
-}  # fmt: skip
+}
 ATTACKS: dict[str, Callable[[str, str, str], str]] = {
     "nothing": lambda prompt, right, wrong: "",
     "the prompt": lambda prompt, right, wrong: prompt,

@@ -26,8 +26,11 @@ def test_the_script_writes_the_same_files_on_each_machine(tmp_path: Path) -> Non
 
 def test_held_out_rows_share_no_template_and_no_name_with_training_rows() -> None:
     for parts in (
-        make_own_task.FIRST_NAMES, make_own_task.LAST_NAMES, make_own_task.COMPANIES, make_own_task.TEMPLATES
-    ):  # fmt: skip
+        make_own_task.FIRST_NAMES,
+        make_own_task.LAST_NAMES,
+        make_own_task.COMPANIES,
+        make_own_task.TEMPLATES,
+    ):
         assert not set(parts["train"]) & set(parts["test"])
 
 

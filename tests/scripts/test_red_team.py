@@ -55,10 +55,19 @@ def test_rewards_that_hold_on_each_of_mixed_tasks_are_exit_code_0(
         (("--config", DEMO, "--minutes", "0"), "no time"),
         (("--config", DEMO, "--run_dir", "no-such-run"), "no run"),
         (("--config", DEMO, "--rewards", "[no_such_reward]"), "no reward"),
-        (("--config", str(REPOSITORY / "recipes" / "mbpp-repair-qwen3-1.7b-qlora.yaml"),
-          "--task.name", "arithmetic", "--rewards", "[environment]"), "nothing but an environment's reward"),
+        (
+            (
+                "--config",
+                str(REPOSITORY / "recipes" / "mbpp-repair-qwen3-1.7b-qlora.yaml"),
+                "--task.name",
+                "arithmetic",
+                "--rewards",
+                "[environment]",
+            ),
+            "nothing but an environment's reward",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_exit_code_2(words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(list(words)) == 2, why
     assert capsys.readouterr().err.strip(), why

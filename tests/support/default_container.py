@@ -15,12 +15,37 @@ import sys
 
 CAPABILITIES = 0xA80425FB  # chown … setuid, setgid, kill, net_bind_service, sys_chroot, mknod, audit_write, setfcap
 _REFUSED = {  # x86-64
-    "unshare": 272, "mount": 165, "umount2": 166, "pivot_root": 155, "setns": 308, "bpf": 321, "keyctl": 250,
-    "add_key": 248, "request_key": 249, "userfaultfd": 323, "perf_event_open": 298, "io_uring_setup": 425,
-    "open_by_handle_at": 304, "name_to_handle_at": 303, "fsopen": 430, "fsmount": 432, "move_mount": 429,
-    "open_tree": 428, "mount_setattr": 442, "kexec_load": 246, "init_module": 175, "swapon": 167, "reboot": 169,
-    "acct": 163, "quotactl": 179, "settimeofday": 164, "syslog": 103, "iopl": 172, "ioperm": 173, "lookup_dcookie": 212,
-}  # fmt: skip
+    "unshare": 272,
+    "mount": 165,
+    "umount2": 166,
+    "pivot_root": 155,
+    "setns": 308,
+    "bpf": 321,
+    "keyctl": 250,
+    "add_key": 248,
+    "request_key": 249,
+    "userfaultfd": 323,
+    "perf_event_open": 298,
+    "io_uring_setup": 425,
+    "open_by_handle_at": 304,
+    "name_to_handle_at": 303,
+    "fsopen": 430,
+    "fsmount": 432,
+    "move_mount": 429,
+    "open_tree": 428,
+    "mount_setattr": 442,
+    "kexec_load": 246,
+    "init_module": 175,
+    "swapon": 167,
+    "reboot": 169,
+    "acct": 163,
+    "quotactl": 179,
+    "settimeofday": 164,
+    "syslog": 103,
+    "iopl": 172,
+    "ioperm": 173,
+    "lookup_dcookie": 212,
+}
 _NAMESPACES = 0x7E020000
 
 

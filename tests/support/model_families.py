@@ -61,13 +61,16 @@ _CHATS: dict[str, tuple[str, list[str]]] = {
 _SMALL: dict[str, Any] = _shape(32, 64, 2, "4/2", 8, 0)
 _SMALL_OF: dict[str, dict[str, Any]] = {
     "qwen3_5_text": {
-        "num_hidden_layers": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+        "num_hidden_layers": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2,
         "linear_num_value_heads": 2,
     },
     "gemma3_text": {"sliding_window": 64, "query_pre_attn_scalar": 8},
     "gemma3": {"sliding_window": 64, "query_pre_attn_scalar": 8},
     "phi3": {"partial_rotary_factor": 1.0},
-}  # fmt: skip
+}
 _VISION = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -77,9 +80,13 @@ _VISION = {
     "patch_size": 14,
 }
 _SMALL_VISION = {
-    "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
     "patch_size": 14,
-}  # fmt: skip
+}
 
 
 def _config(model_type: str, sizes: dict[str, Any], vision: dict[str, Any], image_tokens: int) -> Any:

@@ -62,17 +62,25 @@ class RayCluster:
         self.stopped: list[int] = []
         self.folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets have short names only
         self.env = {
-            "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token or secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_TMPDIR": self.folder, "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token or secrets.token_hex(32),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": self.folder,
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
             # That a node is gone is noticed sooner than elsewhere, and still not of a machine that is only busy.
-            "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "3000",
-            "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "1000",
-        }  # fmt: skip
+            "RAY_health_check_period_ms": "500",
+            "RAY_health_check_timeout_ms": "3000",
+            "RAY_health_check_failure_threshold": "3",
+            "RAY_health_check_initial_delay_ms": "1000",
+        }
         self.keeper = subprocess.Popen(
             [sys.executable, "-c", KEEPER, str(nodes), str(client_port), str(port)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             env={**os.environ, **self.env},
-        )  # fmt: skip
+        )
         assert self.keeper.stdout is not None
         told: dict[str, Any] = json.loads(self.keeper.stdout.readline())
         self.pids: dict[str, list[int]] = told["pids"]

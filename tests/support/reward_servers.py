@@ -68,8 +68,12 @@ class RewardServer:
         begun = self.output.tell()
         self.process = subprocess.Popen(
             [*self.within, sys.executable, "scripts/serve_rewards.py", *self.words, "--port", str(self.port)],
-            cwd=REPOSITORY, env=self.env, stdout=self.output, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            cwd=REPOSITORY,
+            env=self.env,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         try:
             self._wait(begun, ready)
         except BaseException:

@@ -28,9 +28,17 @@ def write_tool_model(folder: Path) -> Path:
     fast.save_pretrained(folder)
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=len(words), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=8, max_position_embeddings=8192, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(words),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=8192,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
     Qwen3ForCausalLM(config).save_pretrained(folder)
     return folder
 

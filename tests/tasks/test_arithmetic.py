@@ -141,14 +141,20 @@ def test_without_the_closing_line_only_the_work_is_left(problem: WordProblem) ->
     [
         (WordProblem(47, "+", 38), ["47+38", "ones 7+8=15", "tens 4+3+1=8", "#### The final answer is 85"], "a carry"),
         (WordProblem(42, "+", 35), ["42+35", "ones 2+5=7", "tens 4+3=7", "#### The final answer is 77"], "no carry"),
-        (WordProblem(99, "+", 99), ["99+99", "ones 9+9=18", "tens 9+9+1=19", "#### The final answer is 198"],
-         "three digits"),
+        (
+            WordProblem(99, "+", 99),
+            ["99+99", "ones 9+9=18", "tens 9+9+1=19", "#### The final answer is 198"],
+            "three digits",
+        ),
         (WordProblem(52, "-", 38), ["52-38", "ones 12-8=4", "tens 5-3-1=1", "#### The final answer is 14"], "a borrow"),
-        (WordProblem(52, "-", 48), ["52-48", "ones 12-8=4", "tens 5-4-1=0", "#### The final answer is 4"],
-         "no leading 0"),
+        (
+            WordProblem(52, "-", 48),
+            ["52-48", "ones 12-8=4", "tens 5-4-1=0", "#### The final answer is 4"],
+            "no leading 0",
+        ),
         (WordProblem(30, "-", 30), ["30-30", "ones 0-0=0", "tens 3-3=0", "#### The final answer is 0"], "nothing left"),
     ],
-)  # fmt: skip
+)
 def test_worked_solution(problem: WordProblem, lines: list[str], why: str) -> None:
     assert worked_solution(problem).splitlines() == lines, why
 

@@ -58,7 +58,7 @@ def test_the_gold_is_the_last_box_and_earns_the_reward(tmp_path: Path) -> None:
         ({"problem": f"Hint: {NEW}", "answer": "17"}, "in the test split"),
         ({"problem": "What is one seventh of $2^2$? Give an exact value.", "answer": "1"}, "the same question"),
     ],
-)  # fmt: skip
+)
 def test_rows_without_a_gold_that_can_be_verified_are_left_out(
     tmp_path: Path, row: dict[str, Any], reason: str
 ) -> None:

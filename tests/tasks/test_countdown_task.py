@@ -39,10 +39,13 @@ def test_a_seed_gives_the_same_problems_and_another_one_others() -> None:
         ({"max_numbers": 9}, "invalid-value", "max_numbers"),
         ({"max_target": 9}, "invalid-value", "max_target"),
         ({"train_rows": 0}, "invalid-value", "train_rows"),
-        ({"min_numbers": 2, "max_numbers": 2, "max_number": 9, "max_target": 12, "train_rows": 90, "test_rows": 1},
-         "empty-data", "train_rows"),
+        (
+            {"min_numbers": 2, "max_numbers": 2, "max_number": 9, "max_target": 12, "train_rows": 90, "test_rows": 1},
+            "empty-data",
+            "train_rows",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_errors(options: dict[str, Any], kind: str, key: str) -> None:
     with pytest.raises(InputError) as error:
         countdown(**options)

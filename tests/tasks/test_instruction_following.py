@@ -45,16 +45,22 @@ def test_every_function_of_rlvr_ifeval_has_a_check() -> None:
 @pytest.mark.parametrize(
     ("values", "instructions", "why"),
     [
-        ({"func_name": "validate_word_constraint", "N": 20, "quantifier": "around"},
-         {"num_words": 20, "relation": "around"}, "a relation that IFEval lacks"),
-        ({"func_name": "verify_letter_frequency", "N": 3, "letter": "q"},
-         {"letter": "q", "let_frequency": 3, "let_relation": "exactly"}, "a number without a relation"),
+        (
+            {"func_name": "validate_word_constraint", "N": 20, "quantifier": "around"},
+            {"num_words": 20, "relation": "around"},
+            "a relation that IFEval lacks",
+        ),
+        (
+            {"func_name": "verify_letter_frequency", "N": 3, "letter": "q"},
+            {"letter": "q", "let_frequency": 3, "let_relation": "exactly"},
+            "a number without a relation",
+        ),
         ({"func_name": "validate_choice", "options": "yes, no"}, {"options": ["yes", "no"]}, "options in a text"),
         ({"func_name": "validate_response_language", "language": "fr"}, None, "a language can't be checked"),
         ({"func_name": "validate_sections", "N": 2}, None, "an argument is missing"),
         ({"func_name": "validate_rhymes"}, None, "an unknown function"),
     ],
-)  # fmt: skip
+)
 def test_a_ground_truth_is_converted_or_left_out(
     tmp_path: Path, values: dict[str, Any], instructions: dict[str, Any] | None, why: str
 ) -> None:
@@ -82,13 +88,16 @@ def test_without_a_test_file_rows_are_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "kind", "key"),
     [
-        ({"prompt": "Tell me.", "instruction_id_list": ["punctuation:commas"], "kwargs": [{}]}, "invalid-row",
-         "instruction_id_list"),
+        (
+            {"prompt": "Tell me.", "instruction_id_list": ["punctuation:commas"], "kwargs": [{}]},
+            "invalid-row",
+            "instruction_id_list",
+        ),
         ({"prompt": "Tell me.", "instruction_id_list": ["punctuation:no_comma"]}, "missing-column", "kwargs"),
         ({"prompt": 7, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "invalid-row", "prompt"),
         ({"ground_truth": "{}"}, "missing-column", "messages"),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_the_file_names_row_and_column(tmp_path: Path, row: dict[str, Any], kind: str, key: str) -> None:
     add(write_instructions(tmp_path), "train", row)
     with pytest.raises(InputError) as error:

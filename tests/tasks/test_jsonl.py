@@ -140,22 +140,52 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
         ({"test_path": "no.jsonl"}, "file-not-found", None, "", "a test file that is not there"),
         ({"prompt_template": "{problm}"}, "missing-column", "problm", "{problm: THEIR NAME}", "a misspelt column"),
         ({"prompt_template": "Say x"}, "invalid-value", "prompt_template", "", "a template without a column"),
-        ({"prompt_template": "{problem} \\boxed{}"}, "invalid-value", "prompt_template", "literal braces",
-         "single braces"),
+        (
+            {"prompt_template": "{problem} \\boxed{}"},
+            "invalid-value",
+            "prompt_template",
+            "literal braces",
+            "single braces",
+        ),
         ({"prompt_template": "{problem} {"}, "invalid-value", "prompt_template", "literal braces", "an open brace"),
         ({"prompt_template": "{problem.x}"}, "invalid-value", "prompt_template", "", "a field of a field"),
         ({"prompt_template": "{problem!r}"}, "invalid-value", "prompt_template", "", "a conversion"),
-        ({"columns": {"question": "problm"}}, "missing-column", "problm", "problem",
-         "a misspelt column in the mapping"),
+        (
+            {"columns": {"question": "problm"}},
+            "missing-column",
+            "problm",
+            "problem",
+            "a misspelt column in the mapping",
+        ),
         ({"columns": {"problem": "question"}}, "missing-column", "question", "write {question: problem}", "reversed"),
-        ({"columns": {"completion": "problem"}}, "invalid-value", "columns", "Choose another",
-         "a name that TRL has taken"),
-        ({"prompt_template": "{problem} ({final_answer})"}, "invalid-value", "prompt_template", "right answer",
-         "the gold in the prompt"),
-        ({"columns": {"final_answer": "problem"}}, "invalid-value", "prompt_template", "right answer",
-         "the gold in the prompt, by its own name"),
-        ({"columns": {"question:problem": None}}, "invalid-value", "columns", "{question: problem}",
-         "a mapping without the space after its colon"),
+        (
+            {"columns": {"completion": "problem"}},
+            "invalid-value",
+            "columns",
+            "Choose another",
+            "a name that TRL has taken",
+        ),
+        (
+            {"prompt_template": "{problem} ({final_answer})"},
+            "invalid-value",
+            "prompt_template",
+            "right answer",
+            "the gold in the prompt",
+        ),
+        (
+            {"columns": {"final_answer": "problem"}},
+            "invalid-value",
+            "prompt_template",
+            "right answer",
+            "the gold in the prompt, by its own name",
+        ),
+        (
+            {"columns": {"question:problem": None}},
+            "invalid-value",
+            "columns",
+            "{question: problem}",
+            "a mapping without the space after its colon",
+        ),
         ({"columns": {"question": None}}, "invalid-value", "columns", "Name a column", "a name without a column"),
         ({"prompt_template": None}, "missing-column", "prompt", "prompt_template", "neither a template nor prompts"),
         ({"system": "Be brief."}, "invalid-value", "system", "style: chat", "a system message in plain text"),
@@ -164,7 +194,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
         ({"stop_strings": [""]}, "invalid-value", "stop_strings", "", "an empty stop string"),
         ({"limit_test": 0}, "invalid-value", "limit_test", "", "a limit of nothing"),
     ],
-)  # fmt: skip
+)
 def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: str | None, hint: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("jsonl", {"path": file, "prompt_template": "{problem}", **options}))
@@ -175,8 +205,13 @@ def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: s
 @pytest.mark.parametrize(
     ("rows", "kind", "key", "row", "why"),
     [
-        ([{"prompt": "a", "final_answer": "1"}, {"prompt": "b", "final_answer": None}], "invalid-row", "final_answer",
-         1, "no gold"),
+        (
+            [{"prompt": "a", "final_answer": "1"}, {"prompt": "b", "final_answer": None}],
+            "invalid-row",
+            "final_answer",
+            1,
+            "no gold",
+        ),
         ([{"prompt": "a", "final_answer": float("nan")}], "invalid-row", "final_answer", 0, "NaN of a data frame"),
         ([{"prompt": "a", "final_answer": float("-inf")}], "invalid-row", "final_answer", 0, "an infinite gold"),
         ([{"prompt": "a", "question": " "}], "invalid-row", "question", 0, "a blank question"),
@@ -187,12 +222,17 @@ def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: s
         ([{"prompt": "a"}, {"prompt": " "}], "invalid-row", "prompt", 1, "an empty prompt"),
         ([{"prompt": "a"}, {"prompt": 3}], "invalid-row", "prompt", 1, "a prompt that is a number"),
         ([{"prompt": "a"}, {"prompt": [{"content": "x"}]}], "invalid-row", "prompt", 1, "a message without a role"),
-        ([{"prompt": "a"}, {"prompt": [{"role": "user", "content": "x"}]}], "invalid-value", "style", None,
-         "prompts of two kinds"),
+        (
+            [{"prompt": "a"}, {"prompt": [{"role": "user", "content": "x"}]}],
+            "invalid-value",
+            "style",
+            None,
+            "prompts of two kinds",
+        ),
         ([{"prompt": "a"}, {"promt": "a"}], "missing-column", "prompt", 1, "a column that is missing in one row"),
         ([], "empty-data", None, None, "no rows"),
     ],
-)  # fmt: skip
+)
 def test_invalid_rows_are_named(
     tmp_path: Path, rows: list[dict], kind: str, key: str | None, row: int | None, why: str
 ) -> None:

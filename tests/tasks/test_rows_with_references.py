@@ -23,13 +23,23 @@ TABLE = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 # The task, data in its form, its reward with options and columns, and the number of rows to train and to test.
 TASKS: dict[str, Any] = {
     "multiple_choice": (
-        multiple_choice, write_choices, multiple_choice_reward, {}, ("final_answer", "choices"), (32, 8)
+        multiple_choice,
+        write_choices,
+        multiple_choice_reward,
+        {},
+        ("final_answer", "choices"),
+        (32, 8),
     ),
     "json_extraction": (
-        json_extraction, write_extractions, json_schema, {"match_reference": True}, ("schema", "reference"), (30, 10)
+        json_extraction,
+        write_extractions,
+        json_schema,
+        {"match_reference": True},
+        ("schema", "reference"),
+        (30, 10),
     ),
     "function_calls": (function_calls, write_calls, function_call, {}, ("calls", "tools"), (32, 8)),
-}  # fmt: skip
+}
 
 
 def add(folder: Path, *rows: dict[str, Any]) -> None:
@@ -100,7 +110,7 @@ CALL = {"query": "Weigh it?", "tools": '[{"name": "weigh", "parameters": {"grams
         ("function_calls", {**CALL, "answers": '[{"name": "weigh", "arguments": {}}]'}, "a required one is missing"),
         ("function_calls", {**CALL, "tools": "{", "answers": "[]"}, "no JSON"),
     ],
-)  # fmt: skip
+)
 def test_rows_without_a_usable_reference_are_left_out_and_counted(
     name: str, row: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
@@ -114,8 +124,10 @@ def test_rows_without_a_usable_reference_are_left_out_and_counted(
 
 def test_letters_may_be_small_and_numbers_count_from_0(tmp_path: Path) -> None:
     def load(*answers: object) -> Task:
-        rows = [{"question": f"Which is it, {n}?", "choices": ["w", "x", "y", "z"], "answer": answer}
-                for n, answer in enumerate(answers)]  # fmt: skip
+        rows = [
+            {"question": f"Which is it, {n}?", "choices": ["w", "x", "y", "z"], "answer": answer}
+            for n, answer in enumerate(answers)
+        ]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return multiple_choice(path=str(tmp_path / "rows.jsonl"), test_fraction=0)
 

@@ -63,10 +63,13 @@ def test_a_question_of_one_turn_shows_the_tables_and_its_gold_earns_the_reward(t
         ("CREATE TABLE (", "SELECT 1", "a database that can't be made"),
         (f"ATTACH '@FOLDER@/other.db' AS other; {TABLE}", "SELECT 7", "another file"),
         (f"{TABLE} PRAGMA writable_schema = 1;", "SELECT 7", "a setting of SQLite"),
-        ("CREATE TABLE jars AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT * FROM n", "SELECT 1",
-         "no end"),
+        (
+            "CREATE TABLE jars AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT * FROM n",
+            "SELECT 1",
+            "no end",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str, gold: str, why: str) -> None:
     folder = write_questions_on_tables(tmp_path)
     add(folder, context.replace("@FOLDER@", str(tmp_path)), gold)

@@ -16,11 +16,23 @@ from rlvr.verifiers.code.judge import judge_many
 MAX_CHANGES = 4  # tried for a program
 TIME_S = 1.0  # of a test; a changed program may not end
 _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Div,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
     ast.Mod: ast.FloorDiv,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.And: ast.Or, ast.Or: ast.And, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
 
 
 def add_faulty_programs(rows: Sequence[Row], solutions: Mapping[str, str | None], seed: int) -> list[Row]:
@@ -40,12 +52,16 @@ def add_faulty_programs(rows: Sequence[Row], solutions: Mapping[str, str | None]
         judgements = judge_many(
             [
                 {
-                    "program": candidates[row["id"]][number], "language": row["language"], "tests": row["tests"],
-                    "entry_point": row["entry_point"], "limits": Limits(time_s=TIME_S), "stop_early": True,
+                    "program": candidates[row["id"]][number],
+                    "language": row["language"],
+                    "tests": row["tests"],
+                    "entry_point": row["entry_point"],
+                    "limits": Limits(time_s=TIME_S),
+                    "stop_early": True,
                 }
                 for row in open_rows
             ]
-        )  # fmt: skip
+        )
         for row, judgement in zip(open_rows, judgements, strict=True):
             if judgement.score < 1.0 and not judgement.sandbox_failed:
                 found[row["id"]] = candidates[row["id"]][number]

@@ -123,9 +123,8 @@ _ARRANGEMENT = re.compile(r"\b(?:permutation|reorder\w*|rearrang\w+|shuffled)\b"
 
 # Problems of CodeContests with several right answers that the rules above miss, found by reading.
 KNOWN_SEVERAL_ANSWERS = frozenset(
-    ("1057_A", "1088_A", "1430_C", "322_A", "491_A", "652_B",
-     "1076_D", "1325_C", "1391_E", "407_A", "489_E", "749_B")
-)  # fmt: skip
+    ("1057_A", "1088_A", "1430_C", "322_A", "491_A", "652_B", "1076_D", "1325_C", "1391_E", "407_A", "489_E", "749_B")
+)
 
 
 def find_several_answers(statement: ProblemStatement, outputs: Iterable[str]) -> str | None:

@@ -34,9 +34,20 @@ SERVER = "server"  # content of the file of a process that serves the training; 
 
 # Libraries that an image brings as a matching set, down to the CUDA version. pip must not replace them.
 IMAGE_PACKAGES = (
-    "torch", "torchvision", "torchaudio", "triton", "flash-attn", "flash-attn-3", "deepspeed", "transformer-engine",
-    "apex", "xformers", "vllm", "mpi4py", "smdistributed-dataparallel",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "torchaudio",
+    "triton",
+    "flash-attn",
+    "flash-attn-3",
+    "deepspeed",
+    "transformer-engine",
+    "apex",
+    "xformers",
+    "vllm",
+    "mpi4py",
+    "smdistributed-dataparallel",
+)
 IMAGE_PACKAGE_PREFIXES = ("nvidia-", "cuda-", "transformer-engine-")
 
 

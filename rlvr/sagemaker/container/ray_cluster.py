@@ -43,10 +43,25 @@ LOG = Path("/tmp/grpo-ray.log")
 # The variables that a node, and so the rewards on it, gets from the job's environment. An allowlist, because a list of
 # secrets is never complete.
 NODE_VARIABLES = (
-    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_OFFLINE",
-    "HF_DATASETS_OFFLINE", "GRPO_RECIPES_CACHE", "GRPO_JUDGE_SLOTS", "RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST",
-    "RAY_GRAFANA_IFRAME_HOST", "RAY_PROMETHEUS_NAME", "RAY_GRAFANA_ORG_ID",
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "XDG_CACHE_HOME",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "HF_DATASETS_OFFLINE",
+    "GRPO_RECIPES_CACHE",
+    "GRPO_JUDGE_SLOTS",
+    "RAY_PROMETHEUS_HOST",
+    "RAY_GRAFANA_HOST",
+    "RAY_GRAFANA_IFRAME_HOST",
+    "RAY_PROMETHEUS_NAME",
+    "RAY_GRAFANA_ORG_ID",
+)
 _POLL_S = 1.0
 _MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 15.0
 _MAX_STARTS = 8  # of a node that was never up: about two minutes

@@ -16,9 +16,13 @@ _SMALL = 1 << 63  # larger integers are written in hex, since Python limits the 
 _MAX_DEPTH = 200
 _MAX_EQUAL_HASHES = 64
 _CLASSES = {
-    "Fraction": "fractions", "Decimal": "decimal", "deque": "collections", "date": "datetime", "datetime": "datetime",
+    "Fraction": "fractions",
+    "Decimal": "decimal",
+    "deque": "collections",
+    "date": "datetime",
+    "datetime": "datetime",
     "timedelta": "datetime",
-}  # fmt: skip
+}
 _LIBRARY = frozenset(_CLASSES.values())
 
 

@@ -18,6 +18,17 @@ from rlvr.verifiers.code.scheduler import close, executor_count
 from rlvr.verifiers.code.types import VERDICTS, Judgement, Submission
 
 __all__ = [
-    "VERDICTS", "Judgement", "Limits", "ProgramRun", "SandboxCapabilities", "SandboxUnavailable", "Submission", "close",
-    "detect_capabilities", "executor_count", "judge", "judge_many", "run_program",
-]  # fmt: skip
+    "VERDICTS",
+    "Judgement",
+    "Limits",
+    "ProgramRun",
+    "SandboxCapabilities",
+    "SandboxUnavailable",
+    "Submission",
+    "close",
+    "detect_capabilities",
+    "executor_count",
+    "judge",
+    "judge_many",
+    "run_program",
+]

@@ -101,9 +101,14 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
             digests[id(submission.tests)] = digest(submission.tests)
         language = find_language(submission.language)
         tests_key = (
-            language.name, submission.entry_point, submission.signature, submission.comparison, submission.tolerance,
-            submission.checker is None, digests[id(submission.tests)],
-        )  # fmt: skip
+            language.name,
+            submission.entry_point,
+            submission.signature,
+            submission.comparison,
+            submission.tolerance,
+            submission.checker is None,
+            digests[id(submission.tests)],
+        )
         if tests_key not in tests_by_key:
             with _location(index, len(checked)):
                 tests_by_key[tests_key] = read_tests(submission, language)

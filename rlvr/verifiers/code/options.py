@@ -67,11 +67,19 @@ class JudgeOptions:
             ("visibility", self.visibility in VISIBILITIES, f"one of {', '.join(VISIBILITIES)}", "unknown-choice"),
             ("blocks", self.blocks in BLOCK_CHOICES, f"one of {', '.join(BLOCK_CHOICES)}", "unknown-choice"),
             ("sample", self.sample is None or is_count(self.sample), "a number of tests from 1 on", "invalid-sample"),
-            ("max_timeouts", self.max_timeouts is None or is_count(self.max_timeouts), "a number of tests from 1 on",
-             "invalid-limit"),
-            ("time_factor", isinstance(factor, int | float) and 0.01 <= factor <= 100, "a number from 0.01 to 100",
-             "invalid-limit"),
-        ):  # fmt: skip
+            (
+                "max_timeouts",
+                self.max_timeouts is None or is_count(self.max_timeouts),
+                "a number of tests from 1 on",
+                "invalid-limit",
+            ),
+            (
+                "time_factor",
+                isinstance(factor, int | float) and 0.01 <= factor <= 100,
+                "a number from 0.01 to 100",
+                "invalid-limit",
+            ),
+        ):
             if not valid:
                 raise InputError(f"option {name} is {getattr(self, name)!r:.60}. Use {fix}.", kind=kind, key=name)
         if self.visibility != "private" and self.public_tests is None:

@@ -29,9 +29,14 @@ _MAX_TRIED_OUTPUT = 100_000  # bytes
 _NOISE = b"qwv kzr"  # that no problem asks for
 # A checker that does this on an expected output is wrong. Other errors, such as ValueError, may be due to that output.
 _CHECKER_BUGS = (
-    "it returned ", "NameError:", "TypeError:", "ImportError:", "ModuleNotFoundError:", "FileNotFoundError:",
+    "it returned ",
+    "NameError:",
+    "TypeError:",
+    "ImportError:",
+    "ModuleNotFoundError:",
+    "FileNotFoundError:",
     "AttributeError: 'str' ",
-)  # fmt: skip
+)
 _NUMBERS = ("tolerance", "time_s", "memory_mb")
 
 

@@ -46,11 +46,14 @@ def run_program_on(
     checked = read_submissions(
         [
             {
-                "program": program, "language": "python", "tests": (), "limits": limits,
+                "program": program,
+                "language": "python",
+                "tests": (),
+                "limits": limits,
                 "allow_weak_sandbox": allow_weak_sandbox,
             }
         ]
-    )  # fmt: skip
+    )
     check_confinement(checked)
     work = Program(checked[0], find_language("python"))
     if len(work.source) > MAX_SOURCE_BYTES:

@@ -329,9 +329,12 @@ def _are_numeric(*answers: ParsedAnswer) -> bool:
 
 
 _NOTATIONS = {
-    "mark": "a line with ####", "box": "a box", "tag": "an <answer> tag", "prose": "a sentence",
+    "mark": "a line with ####",
+    "box": "a box",
+    "tag": "an <answer> tag",
+    "prose": "a sentence",
     "bare": "the turn itself or its last line",
-}  # fmt: skip
+}
 _VERDICTS = {True: "right", False: "wrong", None: "can't be said"}
 
 

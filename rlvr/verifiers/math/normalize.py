@@ -13,11 +13,35 @@ from fractions import Fraction
 from rlvr.verifiers.math.numbers import to_ascii
 
 _SIGNS = {
-    "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ",
-    "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "²": "^2", "³": "^3", "⁴": "^4",
-    "∅": r"\emptyset ", "≈": r"\approx ", "ℝ": r"\mathbb{R}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
-    "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "μ": r"\mu ", "σ": r"\sigma ", "Δ": r"\Delta ",
-}  # fmt: skip
+    "π": r"\pi ",
+    "∞": r"\infty ",
+    "√": r"\sqrt ",
+    "≤": r"\leq ",
+    "≥": r"\geq ",
+    "≠": r"\neq ",
+    "∪": r"\cup ",
+    "∩": r"\cap ",
+    "∈": r"\in ",
+    "±": r"\pm ",
+    "∓": r"\mp ",
+    "°": r"^\circ ",
+    "²": "^2",
+    "³": "^3",
+    "⁴": "^4",
+    "∅": r"\emptyset ",
+    "≈": r"\approx ",
+    "ℝ": r"\mathbb{R}",
+    "θ": r"\theta ",
+    "α": r"\alpha ",
+    "β": r"\beta ",
+    "γ": r"\gamma ",
+    "λ": r"\lambda ",
+    "φ": r"\phi ",
+    "ω": r"\omega ",
+    "μ": r"\mu ",
+    "σ": r"\sigma ",
+    "Δ": r"\Delta ",
+}
 _UNICODE = {ord(sign): latex for sign, latex in _SIGNS.items()}
 FUNCTIONS = "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp max min gcd lcm det"
 _OF_ANGLES = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln"
@@ -35,16 +59,21 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
         (r"\\(?:leq?|leqslant)(?![a-zA-Z])|<=|≤", r"\\leq "),
         (r"\\(?:geq?|geqslant)(?![a-zA-Z])|>=", r"\\geq "),
-        (r"\\lt(?![a-zA-Z])", "<"), (r"\\gt(?![a-zA-Z])", ">"),
+        (r"\\lt(?![a-zA-Z])", "<"),
+        (r"\\gt(?![a-zA-Z])", ">"),
         (r"\\(?:neq?|not\s?=)(?![a-zA-Z])|!=", r"\\neq "),
         (r"\\(?:cdot|times|ast)(?![a-zA-Z])|\*\*?", lambda match: "^" if match.group() == "**" else "*"),
         (r"\\div(?![a-zA-Z])", "/"),
-        (r"\\log\s?_\s?(?:\{\s?e\s?\}|e)", r"\\ln "), (r"\\lg(?![a-zA-Z])", r"\\log_{10} "),
-        (r"\\mathbb\s?([A-Z])(?![a-zA-Z])", r"\\mathbb{\1}"), (r"(^|\\in)\s?\\mathbb\{R\}$", r"\1(-\\infty, \\infty)"),
+        (r"\\log\s?_\s?(?:\{\s?e\s?\}|e)", r"\\ln "),
+        (r"\\lg(?![a-zA-Z])", r"\\log_{10} "),
+        (r"\\mathbb\s?([A-Z])(?![a-zA-Z])", r"\\mathbb{\1}"),
+        (r"(^|\\in)\s?\\mathbb\{R\}$", r"\1(-\\infty, \\infty)"),
         (r"\\(?:varnothing|empty)(?![a-zA-Z])|\\\{\s?\\\}", r"\\emptyset "),
-        (r"\\lbrace(?![a-zA-Z])", r"\\{"), (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
         (r"\\(?:lvert|rvert|vert|mid)(?![a-zA-Z])", "|"),
-        (r"\\langle(?![a-zA-Z])", "("), (r"\\rangle(?![a-zA-Z])", ")"),
+        (r"\\langle(?![a-zA-Z])", "("),
+        (r"\\rangle(?![a-zA-Z])", ")"),
         (r"\\(?:mathbf|mathit|boldsymbol|vec|bm|mathrm|operatorname\*?)\s?\{([^{}]{0,40})\}", r"{\1}"),
         (r"\\(?:textbf|textit|textrm|texttt|textsf|textnormal|mbox|emph|hbox)(?![a-zA-Z])", r"\\text"),
         (r"\\(?:bmatrix|vmatrix|smallmatrix)(?![a-zA-Z])", r"\\pmatrix"),
@@ -69,7 +98,7 @@ _CLEANING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
         (r"\+\s?\\infty", r"\\infty"),
         (r"((?:^|(?<=[-+(,={\s]))[0-9]{1,18})\s?\*\s?(?=\\sqrt|\\pi|[a-zA-Z](?![a-zA-Z]))", r"\1 "),
     )
-)  # fmt: skip
+)
 # "and" and "or" between values; in \text{…} only if it contains nothing else.
 _CONNECTIVE = re.compile(
     r"(?P<joint>,?\s?\\text\s?\{\s?,?\s?(?:and|or|und|et|, and|and/or)\s?,?\s?\})|\\text\s?\{[^{}]{0,120}\}"

@@ -160,10 +160,28 @@ for _plain, _variants in (
     ('"', "“”„"),
 ):
     _ASCII.update(dict.fromkeys(map(ord, _variants), _plain))
-_ASCII.update({ord(_glyph): f" {_fraction} " for _glyph, _fraction in {
-    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
-}.items()})  # fmt: skip
+_ASCII.update(
+    {
+        ord(_glyph): f" {_fraction} "
+        for _glyph, _fraction in {
+            "½": "1/2",
+            "⅓": "1/3",
+            "⅔": "2/3",
+            "¼": "1/4",
+            "¾": "3/4",
+            "⅕": "1/5",
+            "⅖": "2/5",
+            "⅗": "3/5",
+            "⅘": "4/5",
+            "⅙": "1/6",
+            "⅚": "5/6",
+            "⅛": "1/8",
+            "⅜": "3/8",
+            "⅝": "5/8",
+            "⅞": "7/8",
+        }.items()
+    }
+)
 
 _LATEX = (
     (re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{([^{}\\]*?)\s?\}\s?(?=\^)"), r" \1"),
@@ -392,9 +410,12 @@ def _value(node: ast.expr, text: str) -> Fraction:
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.Pow: operator.pow,
-}  # fmt: skip
+}
 
 
 _SIGNIFICANT_DIGITS = 10

@@ -126,8 +126,10 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
         half_day = re.search(r"([apAP])\.? ?[mM]\.?\Z", clock)
         parts = (clock[: half_day.start()] if half_day else clock).split(":")
         # Minutes and seconds with a zero are text: 1:05 is not 1:5.
-        items = [Term("words", part.strip()) if place and re.fullmatch(" *0[0-9] *", part) else _parse(part, depth + 1)
-                 for place, part in enumerate(parts)]  # fmt: skip
+        items = [
+            Term("words", part.strip()) if place and re.fullmatch(" *0[0-9] *", part) else _parse(part, depth + 1)
+            for place, part in enumerate(parts)
+        ]
         return Collection("tuple", tuple([*items, Term("words", half_day[1].lower())] if half_day else items), "::")
     if text.count("\\pm") == 1 and not has_relation:
         plus, minus = text.replace("\\pm", "+"), text.replace("\\pm", "-")

@@ -266,10 +266,17 @@ def _same_as_wholes(answer: str, gold: str) -> bool:
 def _warm_up() -> None:
     """Fill sympy's caches before the workers are forked from this process."""
     for answer, gold in (
-        ("(x+1)^2", "x^2+2x+1"), (r"\sec^2(y)", r"\tan^2(y)+1"), (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"),
-        ("x < 3", r"(-\infty, 3)"), ("-x>-1", "x<1"), ("2x - y + 3 = 0", "y=2x+3"), (r"\log_2 8", "3"),
-        (r"(2,12)", r"(2,12) \cup (12,102)"), (r"\frac{1+i}{2}", "0.5+0.5i"), (r"\pi/4", r"\frac{\pi}{4}"),
-    ):  # fmt: skip
+        ("(x+1)^2", "x^2+2x+1"),
+        (r"\sec^2(y)", r"\tan^2(y)+1"),
+        (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}"),
+        ("x < 3", r"(-\infty, 3)"),
+        ("-x>-1", "x<1"),
+        ("2x - y + 3 = 0", "y=2x+3"),
+        (r"\log_2 8", "3"),
+        (r"(2,12)", r"(2,12) \cup (12,102)"),
+        (r"\frac{1+i}{2}", "0.5+0.5i"),
+        (r"\pi/4", r"\frac{\pi}{4}"),
+    ):
         _find_different([answer], gold, None)
 
 

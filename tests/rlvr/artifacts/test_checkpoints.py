@@ -126,8 +126,10 @@ def test_a_curriculum_depends_on_the_difficulty_of_its_rows(tmp_path: Path) -> N
 
 def test_dynamic_sampling_depends_on_the_metric(tmp_path: Path) -> None:
     for rounds, differences in ((0, 0), (2, 1)):
-        runs = [replace(recipe(tmp_path, dynamic_sampling=rounds), evaluation=EvaluationSpec(metric=metric))
-                for metric in (None, "other")]  # fmt: skip
+        runs = [
+            replace(recipe(tmp_path, dynamic_sampling=rounds), evaluation=EvaluationSpec(metric=metric))
+            for metric in (None, "other")
+        ]
         assert len(identity(runs[0]).differences(identity(runs[1]))) == differences
 
 

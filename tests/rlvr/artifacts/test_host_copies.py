@@ -32,11 +32,14 @@ def copy_on_two_hosts(folders: list[Path]) -> None:
     shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCAL_RANK": "0"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, folder], cwd=REPOSITORY, env={**shared, "RANK": str(rank)}, text=True,
+            [sys.executable, "-c", PROGRAM, folder],
+            cwd=REPOSITORY,
+            env={**shared, "RANK": str(rank)},
+            text=True,
             stderr=subprocess.PIPE,
         )
         for rank, folder in enumerate(folders)
-    ]  # fmt: skip
+    ]
     for process in processes:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors

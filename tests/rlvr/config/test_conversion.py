@@ -126,20 +126,36 @@ def loaded(write_yaml: Write, text: str) -> tuple[conversion.Conversion, dict[st
 def test_the_aws_sample_keeps_its_values_and_its_trl_defaults(write_yaml: Write) -> None:
     done, recipe = loaded(write_yaml, AWS)
     expected = {
-        "dtype": "bfloat16", "attn_implementation": "auto", "warmup_steps": 0.1, "learning_rate": 1.84e-4,
-        "activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": True},
-        "use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16", "lora_r": 16, "report_to": ["mlflow"],
-        "max_completion_length": 256, "beta": 0.04, "loss_type": "bnpo", "save_strategy": "no",
+        "dtype": "bfloat16",
+        "attn_implementation": "auto",
+        "warmup_steps": 0.1,
+        "learning_rate": 1.84e-4,
+        "activation_checkpointing": True,
+        "activation_checkpointing_kwargs": {"use_reentrant": True},
+        "use_bnb_nested_quant": True,
+        "bnb_4bit_quant_storage": "bfloat16",
+        "lora_r": 16,
+        "report_to": ["mlflow"],
+        "max_completion_length": 256,
+        "beta": 0.04,
+        "loss_type": "bnpo",
+        "save_strategy": "no",
         "use_bias_correction_kl": False,
-    }  # fmt: skip
+    }
     assert {key: recipe[key] for key in expected} == expected
     assert recipe["task"]["path"].endswith("train/dataset.json") and recipe["task"]["stop_strings"] == ["\nQuestion:"]
     assert [(reward["name"], reward["weight"]) for reward in recipe["rewards"]] == [
-        ("math_correctness", 1.0), ("answer_format", 0.5),
-    ]  # fmt: skip
+        ("math_correctness", 1.0),
+        ("answer_format", 0.5),
+    ]
     assert {change.key for change in done.dropped} == {
-        "tokenizer_name_or_path", "output_dir", "max_seq_length", "log_level", "packing", "lora_modules_to_save",
-    }  # fmt: skip
+        "tokenizer_name_or_path",
+        "output_dir",
+        "max_seq_length",
+        "log_level",
+        "packing",
+        "lora_modules_to_save",
+    }
 
 
 def test_the_kl_term_of_trl_0_18_is_kept_where_there_is_one(write_yaml: Write) -> None:
@@ -163,17 +179,31 @@ def test_open_r1_rewards_become_ours_with_their_weights_and_options(write_yaml: 
         ("math_correctness", 1.0, None),
         ("tag_format", 0.75, {"answer": True}),  # format and tag_count, of which format has more weight
         ("repetition", 0.1, {"n": 4, "max_penalty": 0.5}),
-        ("cosine_length", 0.1, {"max_len": 900, "min_value_wrong": 0.0, "max_value_wrong": -1.0,
-                                "min_value_correct": 0.5, "max_value_correct": 1.0, "unit": "characters"}),
-    ]  # fmt: skip
+        (
+            "cosine_length",
+            0.1,
+            {
+                "max_len": 900,
+                "min_value_wrong": 0.0,
+                "max_value_wrong": -1.0,
+                "min_value_correct": 0.5,
+                "max_value_correct": 1.0,
+                "unit": "characters",
+            },
+        ),
+    ]
     (merged,) = [change.text for change in done.open_points if change.key == "rewards"]
     assert "format and tag_count are one entry" in merged and "options of format" in merged
     assert recipe["task"]["columns"] == {"prompt": "problem", "final_answer": "solution"}
     assert recipe["task"]["system"].startswith("Think.\n") and recipe["task"]["style"] == "chat"
     assert recipe["scale_rewards"] is False and recipe["save_steps"] == 0.05 and recipe["vllm_mode"] == "colocate"
     assert {change.key for change in done.dropped} == {
-        "chat_template", "vllm_device", "max_prompt_length", "overwrite_output_dir", "wandb_project",
-    }  # fmt: skip
+        "chat_template",
+        "vllm_device",
+        "max_prompt_length",
+        "overwrite_output_dir",
+        "wandb_project",
+    }
 
 
 def test_trls_rewards_and_import_paths_are_kept(write_yaml: Write) -> None:
@@ -229,10 +259,14 @@ def test_a_reward_of_open_r1_has_the_options_of_its_keys(
 @pytest.mark.parametrize("text", [AWS, OPEN_R1, TRL.replace("  - my_lib.rewards.custom_reward\n", "")])
 def test_a_converted_recipe_passes_the_check_with_local_data(write_yaml: Write, tmp_path: Path, text: str) -> None:
     rows = [
-        {"problem": f"What is {number} + 1?", "prompt": f"Question: What is {number} + 1?\nSolution:",
-         "solution": str(number + 1), "final_answer": f"{number + 1:,}"}
+        {
+            "problem": f"What is {number} + 1?",
+            "prompt": f"Question: What is {number} + 1?\nSolution:",
+            "solution": str(number + 1),
+            "final_answer": f"{number + 1:,}",
+        }
         for number in range(900, 1100)
-    ]  # fmt: skip
+    ]
     for name, part in (("train.json", rows[:150]), ("test.json", rows[150:])):
         (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in part))
     ours = tmp_path / "ours.yaml"
@@ -296,24 +330,65 @@ def problems(path: Path) -> list[tuple[str, str | None, int | None]]:
 @pytest.mark.parametrize(
     ("text", "successors"),
     [
-        (AWS, {"torch_dtype": "dtype", "max_seq_length": None, "warmup_ratio": None, "packing": None,
-               "tokenizer_name_or_path": None, "train_dataset_id_or_path": None, "test_dataset_id_or_path": None,
-               "dataset_splits": None, "gradient_checkpointing": "activation_checkpointing",
-               "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs"}),
-        (OPEN_R1, {"torch_dtype": "dtype", "dataset_name": None, "dataset_prompt_column": None, "system_prompt": None,
-                   "chat_template": None, "vllm_device": None, "gradient_checkpointing": "activation_checkpointing",
-                   "max_prompt_length": None, "overwrite_output_dir": None, "reward_funcs": None,
-                   "reward_weights": None, "repetition_n_grams": None, "repetition_max_penalty": None,
-                   "cosine_max_len": None, "cosine_max_value_wrong": None, "wandb_project": None,
-                   "warmup_ratio": None}),
+        (
+            AWS,
+            {
+                "torch_dtype": "dtype",
+                "max_seq_length": None,
+                "warmup_ratio": None,
+                "packing": None,
+                "tokenizer_name_or_path": None,
+                "train_dataset_id_or_path": None,
+                "test_dataset_id_or_path": None,
+                "dataset_splits": None,
+                "gradient_checkpointing": "activation_checkpointing",
+                "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+            },
+        ),
+        (
+            OPEN_R1,
+            {
+                "torch_dtype": "dtype",
+                "dataset_name": None,
+                "dataset_prompt_column": None,
+                "system_prompt": None,
+                "chat_template": None,
+                "vllm_device": None,
+                "gradient_checkpointing": "activation_checkpointing",
+                "max_prompt_length": None,
+                "overwrite_output_dir": None,
+                "reward_funcs": None,
+                "reward_weights": None,
+                "repetition_n_grams": None,
+                "repetition_max_penalty": None,
+                "cosine_max_len": None,
+                "cosine_max_value_wrong": None,
+                "wandb_project": None,
+                "warmup_ratio": None,
+            },
+        ),
         (TRL, {"dataset_name": None, "dataset_test_split": None, "reward_funcs": None, "num_processes": None}),
-        (CODEFU, {"model_id": "model_name_or_path", "per_device_train_batch_size": None,
-                  "data_max_response_length": "max_completion_length", "actor_rollout_ref_actor_kl_loss_coef": "beta"}),
-        (VERL, {None: None, "actor_rollout_ref.actor.kl_loss_coef": "beta", "trainer.total_epochs": "num_train_epochs",
-                "actor_rollout_ref.actor.optim.lr": "learning_rate"}),
+        (
+            CODEFU,
+            {
+                "model_id": "model_name_or_path",
+                "per_device_train_batch_size": None,
+                "data_max_response_length": "max_completion_length",
+                "actor_rollout_ref_actor_kl_loss_coef": "beta",
+            },
+        ),
+        (
+            VERL,
+            {
+                None: None,
+                "actor_rollout_ref.actor.kl_loss_coef": "beta",
+                "trainer.total_epochs": "num_train_epochs",
+                "actor_rollout_ref.actor.optim.lr": "learning_rate",
+            },
+        ),
         (OPENRLHF, {"pretrain": "model_name_or_path", "n_samples_per_prompt": "num_generations", "max_len": None}),
     ],
-)  # fmt: skip
+)
 def test_a_foreign_file_names_its_program_and_the_successor_of_each_key(
     write_yaml: Write, text: str, successors: dict[str | None, str | None]
 ) -> None:

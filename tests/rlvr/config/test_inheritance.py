@@ -108,8 +108,11 @@ def test_the_command_line_cannot_extend(tmp_path: Path) -> None:
 
 
 def test_the_later_of_two_names_for_the_size_of_a_generation_wins(tmp_path: Path) -> None:
-    path = write(tmp_path, recipe="extends: bases/base.yaml\nsteps_per_generation: 4\n",
-                 base=f"{BASE}generation_batch_size: 512\n")  # fmt: skip
+    path = write(
+        tmp_path,
+        recipe="extends: bases/base.yaml\nsteps_per_generation: 4\n",
+        base=f"{BASE}generation_batch_size: 512\n",
+    )
     settings = load_recipe(path).settings
     assert (settings.get("generation_batch_size"), settings["steps_per_generation"]) == (None, 4)
     settings = load_recipe(path, ["--generation_batch_size", "64"]).settings

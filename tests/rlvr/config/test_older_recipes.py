@@ -18,15 +18,35 @@ GOOD = "model_name_or_path: m\ntask: {name: arithmetic}\nrewards: [{name: math_c
 # Keys that GRPOConfig, ModelConfig or TRL's scripts had between 0.15 and 1.15, and that TRL 1.16 doesn't have; read off
 # their sources. Of transformers' TrainingArguments, those that recipes for TRL use.
 OF_TRL = [
-    "dataset_config", "dataset_name", "dataset_streaming", "dataset_test_split", "dataset_train_split",
-    "gradient_checkpointing_use_reentrant", "max_prompt_length", "reward_funcs", "reward_model_name_or_path",
-    "torch_dtype", "token_entropy_percentile_threshold", "use_liger_loss", "vllm_device", "vllm_dtype",
-    "vllm_enable_prefix_caching", "vllm_guided_decoding_regex", "vllm_max_model_len", "wandb_log_unique_prompts",
-]  # fmt: skip
+    "dataset_config",
+    "dataset_name",
+    "dataset_streaming",
+    "dataset_test_split",
+    "dataset_train_split",
+    "gradient_checkpointing_use_reentrant",
+    "max_prompt_length",
+    "reward_funcs",
+    "reward_model_name_or_path",
+    "torch_dtype",
+    "token_entropy_percentile_threshold",
+    "use_liger_loss",
+    "vllm_device",
+    "vllm_dtype",
+    "vllm_enable_prefix_caching",
+    "vllm_guided_decoding_regex",
+    "vllm_max_model_len",
+    "wandb_log_unique_prompts",
+]
 OF_TRANSFORMERS = [
-    "evaluation_strategy", "group_by_length", "logging_dir", "no_cuda", "overwrite_output_dir", "push_to_hub_token",
-    "save_safetensors", "warmup_ratio",
-]  # fmt: skip
+    "evaluation_strategy",
+    "group_by_length",
+    "logging_dir",
+    "no_cuda",
+    "overwrite_output_dir",
+    "push_to_hub_token",
+    "save_safetensors",
+    "warmup_ratio",
+]
 
 
 def test_every_key_of_an_earlier_trl_is_refused_with_what_to_do() -> None:

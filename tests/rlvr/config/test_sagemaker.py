@@ -35,15 +35,36 @@ def test_a_wrong_environment_is_refused_without_its_values(words: str) -> None:
 
 def test_every_key_reaches_its_field() -> None:
     values = {
-        "instance_type": "ml.g6e.12xlarge", "instance_count": 2, "volume_gb": 100, "launcher": "zero2",
-        "image": "pytorch-amzn2023:2.14", "spot": True, "max_runtime_s": 3600, "max_wait_s": 7200, "keep_alive_s": 60,
-        "role": "arn:aws:iam::111122223333:role/x", "region": "eu-west-1", "bucket": "b", "prefix": "p",
-        "output": "s3://b/o", "checkpoints": "s3://b/c", "retries": 2, "processes_per_host": 2, "max_pending_s": 7200,
-        "training_plan": "arn:aws:t", "network_isolation": True, "encrypt_traffic": True, "volume_kms_key": "k",
-        "output_kms_key": "l", "hf_token_secret_arn": "arn:aws:s", "rewards_key_secret_arn": "arn:aws:r",
-        "mlflow_tracking_uri": "arn:aws:m", "mlflow_experiment": "e", "job_name": "j",
+        "instance_type": "ml.g6e.12xlarge",
+        "instance_count": 2,
+        "volume_gb": 100,
+        "launcher": "zero2",
+        "image": "pytorch-amzn2023:2.14",
+        "spot": True,
+        "max_runtime_s": 3600,
+        "max_wait_s": 7200,
+        "keep_alive_s": 60,
+        "role": "arn:aws:iam::111122223333:role/x",
+        "region": "eu-west-1",
+        "bucket": "b",
+        "prefix": "p",
+        "output": "s3://b/o",
+        "checkpoints": "s3://b/c",
+        "retries": 2,
+        "processes_per_host": 2,
+        "max_pending_s": 7200,
+        "training_plan": "arn:aws:t",
+        "network_isolation": True,
+        "encrypt_traffic": True,
+        "volume_kms_key": "k",
+        "output_kms_key": "l",
+        "hf_token_secret_arn": "arn:aws:s",
+        "rewards_key_secret_arn": "arn:aws:r",
+        "mlflow_tracking_uri": "arn:aws:m",
+        "mlflow_experiment": "e",
+        "job_name": "j",
         "ignore_estimate": True,
-    }  # fmt: skip
+    }
     words = [word for key, value in values.items() for word in (f"--sagemaker.{key}", str(value).lower())]
     words[words.index("--sagemaker.role") + 1] = values["role"]  # type: ignore[call-overload]
     found = settings_of(
@@ -62,9 +83,13 @@ def test_every_key_reaches_its_field() -> None:
         "[g]",
     )
     rest = {
-        "instance_groups": (), "tags": {"team": "nlp"}, "subnets": ("s",), "security_groups": ("g",),
-        "environment": {"MLFLOW_TAGS": '{"team": "nlp"}', "NCCL_IB_DISABLE": "1"}, "channels": {"train": "s3://b/t"},
-    }  # fmt: skip
+        "instance_groups": (),
+        "tags": {"team": "nlp"},
+        "subnets": ("s",),
+        "security_groups": ("g",),
+        "environment": {"MLFLOW_TAGS": '{"team": "nlp"}', "NCCL_IB_DISABLE": "1"},
+        "channels": {"train": "s3://b/t"},
+    }
     assert dataclasses.asdict(found) == {**values, **rest}
 
 

@@ -187,8 +187,13 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
     write("train.jsonl", [{"question": text(n, n + 10), "final_answer": "1", "id": f"t{n}"} for n in range(0, 50, 10)])
     write("held.jsonl", [{"question": text(20, 30).upper(), "id": "h0"}, {"question": "unheard of", "id": "h1"}])
-    write("mbpp.jsonl", [{"task_id": 11, "text": text(30, 40), "code": "", "test_list": ["assert f(1)"]},
-                         {"task_id": 601, "text": text(0, 10), "code": "", "test_list": ["assert f(1)"]}])  # fmt: skip
+    write(
+        "mbpp.jsonl",
+        [
+            {"task_id": 11, "text": text(30, 40), "code": "", "test_list": ["assert f(1)"]},
+            {"task_id": 601, "text": text(0, 10), "code": "", "test_list": ["assert f(1)"]},
+        ],
+    )
     return tmp_path
 
 

@@ -72,8 +72,11 @@ def test_only_the_first_failure_makes_a_process_offline(tmp_path: Path, hub: str
     result = subprocess.run(
         [sys.executable, "-c", ONCE, hub],
         env={**os.environ, **environment(tmp_path), "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     assert result.stdout.strip() == outcome, why
 
 

@@ -50,8 +50,14 @@ def build(
     rows = len(next(iter(columns.values())))
     data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "Go."}]] * rows, **columns})
     task = Task(data, data.select([]), data.select([]))
-    settings = {**BASE, "model_name_or_path": str(model), "output_dir": str(folder), "max_completion_length": 600,
-                "max_steps": 1, **settings}  # fmt: skip
+    settings = {
+        **BASE,
+        "model_name_or_path": str(model),
+        "output_dir": str(folder),
+        "max_completion_length": 600,
+        "max_steps": 1,
+        **settings,
+    }
     specs = (RewardSpec("environment"),)
     recipe = Recipe(Path("r.yaml"), TaskSpec("t"), specs, None, settings, environments=environments)
     loaded = list(rewards or load_rewards(specs))

@@ -186,10 +186,14 @@ def test_a_generation_is_made_in_as_few_equal_rounds_as_fit() -> None:
         ("H100", {"per_device_train_batch_size": 32}, "set generation_batch_size: 512", "launches take the time"),
         ("H100", {"per_device_train_batch_size": 32, "use_vllm": True}, "set generation_batch_size: 512", "vLLM, too"),
         ("H100", {"generation_batch_size": 512}, "", "it is full"),
-        ("H100", {"per_device_train_batch_size": 32, "max_completion_length": 8192}, "set generation_batch_size: 256",
-         "no more completions of this length fit"),
+        (
+            "H100",
+            {"per_device_train_batch_size": 32, "max_completion_length": 8192},
+            "set generation_batch_size: 256",
+            "no more completions of this length fit",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_shape_that_wastes_the_gpu_is_named(machine: str, settings: dict[str, Any], line: str, why: str) -> None:
     assert line in of(machine, HALF, **LORA, **settings).waste, why
     assert bool(of(machine, HALF, **LORA, **settings).waste) == bool(line), why

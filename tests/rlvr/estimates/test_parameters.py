@@ -47,13 +47,27 @@ def test_published_models_have_as_many_parameters_as_published(config: Any, tota
     [
         (AutoConfig.from_pretrained(MODEL), "the model that ships here"),
         (real.small(), "grouped queries, shared embeddings"),
-        (LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=99),
-         "no biases, two embeddings"),
+        (
+            LlamaConfig(
+                hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=99
+            ),
+            "no biases, two embeddings",
+        ),
         (GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=99), "Conv1D for linear layers, positions as weights"),
-        (MixtralConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-                       num_key_value_heads=1, vocab_size=99, num_local_experts=4), "experts are no linear layers"),
+        (
+            MixtralConfig(
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                vocab_size=99,
+                num_local_experts=4,
+            ),
+            "experts are no linear layers",
+        ),
     ],
-)  # fmt: skip
+)
 def test_counts_are_those_of_the_real_model(config: Any, why: str) -> None:
     counted = counting.count(config)
     model = AutoModelForCausalLM.from_config(config)

@@ -71,9 +71,15 @@ def by_target(text: str) -> str:
 def test_an_evaluation_has_the_conversations_of_training(tmp_path: Path, model: Path) -> None:
     columns = {"target": [3, 4, 5, 6]}
     trainer, recipe = build(
-        tmp_path, model, columns, max_tool_calling_iterations=3, per_device_train_batch_size=16,
-        generation_batch_size=16, num_generations=4, shuffle_dataset=False,
-    )  # fmt: skip
+        tmp_path,
+        model,
+        columns,
+        max_tool_calling_iterations=3,
+        per_device_train_batch_size=16,
+        generation_batch_size=16,
+        num_generations=4,
+        shuffle_dataset=False,
+    )
     follow(trainer, by_target)
     with pytest.raises(TrainingError, match="same reward"):  # the rollouts of a group are alike
         train(trainer, recipe)
@@ -143,5 +149,8 @@ def test_an_evaluation_plays_scores_and_keeps_conversations(tmp_path: Path, mode
 def test_samples_of_a_row_are_rollouts_of_their_own(tmp_path: Path, model: Path) -> None:
     _, records, _ = evaluated(tmp_path, model, [3, 4], samples=2)
     assert [(record["row"], record["sample"], record["correct"]) for record in records] == [
-        (0, 0, True), (0, 1, True), (1, 0, False), (1, 1, False)
-    ]  # fmt: skip
+        (0, 0, True),
+        (0, 1, True),
+        (1, 0, False),
+        (1, 1, False),
+    ]

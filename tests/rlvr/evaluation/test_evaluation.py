@@ -287,15 +287,20 @@ def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_eac
     rows = [record(number >= 50, difficulty=number / 100) for number in range(100)]
     parts = summarise(rows, ["r"]).by_difficulty
     assert [(name, part["rows"], part["accuracy"]) for name, part in parts.items()] == [
-        ("0 … 0.24", 25, 0.0), ("0.25 … 0.49", 25, 0.0), ("0.5 … 0.74", 25, 1.0), ("0.75 … 0.99", 25, 1.0),
-    ]  # fmt: skip
+        ("0 … 0.24", 25, 0.0),
+        ("0.25 … 0.49", 25, 0.0),
+        ("0.5 … 0.74", 25, 1.0),
+        ("0.75 … 0.99", 25, 1.0),
+    ]
 
 
 def test_a_difficulty_of_few_values_is_told_by_value_in_its_order() -> None:
     rows = [record(True, difficulty=value) for value in (10, 2, 2, 1)]
     assert {name: part["rows"] for name, part in summarise(rows, ["r"]).by_difficulty.items()} == {
-        "1": 1, "2": 2, "10": 1,
-    }  # fmt: skip
+        "1": 1,
+        "2": 2,
+        "10": 1,
+    }
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -449,5 +449,8 @@ def test_checks_of_keys_with_unknown_values_are_skipped_and_named() -> None:
         "warning: beware",
     ]
     assert [problem.kind for problem in findings.error().problems] == [
-        "unknown-key", "out-of-range", "slow-generation", "plan",
-    ]  # fmt: skip
+        "unknown-key",
+        "out-of-range",
+        "slow-generation",
+        "plan",
+    ]

@@ -65,11 +65,26 @@ def test_a_profile_leaves_nothing(printed: dict[str, Any]) -> None:
 def test_a_profile_shows_every_part_and_the_projection_last(printed: dict[str, Any]) -> None:
     text = "\n".join(printed["lines"])
     parts = (
-        "generation 2", "rewards  ", "old log-probabilities", "updates  ", "(2)", "tokens per second", "cut off",
-        "peak memory", "weighted sum", "math_correctness", "sampled completions are right", "groups have a spread",
-        "completion  [assistant]", "of 64 held-out rows", "projection", "120 updates", "2 evaluations, 160 rows",
-        "saving the trained weights", "whole run",
-    )  # fmt: skip
+        "generation 2",
+        "rewards  ",
+        "old log-probabilities",
+        "updates  ",
+        "(2)",
+        "tokens per second",
+        "cut off",
+        "peak memory",
+        "weighted sum",
+        "math_correctness",
+        "sampled completions are right",
+        "groups have a spread",
+        "completion  [assistant]",
+        "of 64 held-out rows",
+        "projection",
+        "120 updates",
+        "2 evaluations, 160 rows",
+        "saving the trained weights",
+        "whole run",
+    )
     places = [text.find(part) for part in parts if part != "120 updates"]
     assert min(places) > 0, [part for part in parts if part not in text]
     assert text.count("completion  [assistant]") == 3
@@ -155,9 +170,14 @@ def test_a_generation_counts_all_its_updates(settings: dict[str, Any], steps: in
 
 @pytest.mark.parametrize(
     "words",
-    [["--profile_minutes", "5"], ["--profile", "--profile_minutes", "0"], ["--profile", "--check"],
-     ["--machine", "H100"], ["--profile", "--json"]],
-)  # fmt: skip
+    [
+        ["--profile_minutes", "5"],
+        ["--profile", "--profile_minutes", "0"],
+        ["--profile", "--check"],
+        ["--machine", "H100"],
+        ["--profile", "--json"],
+    ],
+)
 def test_flags_that_go_with_another_one_are_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run_grpo.parse_arguments(["--config", str(DEMO), *words])

@@ -25,22 +25,34 @@ JOB = ["--sagemaker.instance_type", "ml.g5.xlarge"]
         pytest.param(NAMED, "hf_x", False, None, [], id="all is there"),
         pytest.param(PUSH, "hf_x", False, None, [("missing-key", "hub_model_id")], id="no name"),
         pytest.param(
-            [*PUSH, "--hub_model_id", "a/b/c"], "hf_x", False, None, [("invalid-repository", "hub_model_id")],
+            [*PUSH, "--hub_model_id", "a/b/c"],
+            "hf_x",
+            False,
+            None,
+            [("invalid-repository", "hub_model_id")],
             id="a name that the hub does not take",
         ),
         pytest.param(NAMED, None, False, None, [("hub-token-missing", "push_to_hub")], id="no token"),
         pytest.param(NAMED, "hf_x", True, None, [("hub-offline", "push_to_hub")], id="offline"),
         pytest.param(NAMED, None, True, "H100", [], id="another machine, of which nothing is known"),
         pytest.param(
-            [*NAMED, *JOB], "hf_x", False, "ml.g5.xlarge", [("hub-token-missing", "push_to_hub")],
+            [*NAMED, *JOB],
+            "hf_x",
+            False,
+            "ml.g5.xlarge",
+            [("hub-token-missing", "push_to_hub")],
             id="a job does not have this machine's token",
         ),
         pytest.param(
-            [*NAMED, "--hub_strategy", "end"], "hf_x", False, None, [("unused-key", "hub_strategy")],
+            [*NAMED, "--hub_strategy", "end"],
+            "hf_x",
+            False,
+            None,
+            [("unused-key", "hub_strategy")],
             id="a key of TRL's own pushes",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_push_to_hub_lacks_is_found(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,

@@ -61,11 +61,17 @@ def website() -> Iterator[str]:
         ("website", "", "code_format", ["is no reward server", "404"], "another service"),
         ("http://127.0.0.1:9", "", "code_format repetition", ["code_format and repetition"], "two rewards, one error"),
     ],
-)  # fmt: skip
+)
 def test_a_check_names_a_service_that_cannot_be_used_at_once(
-    where: str, key: str, names: str, parts: list[str], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    where: str,
+    key: str,
+    names: str,
+    parts: list[str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("GRPO_REWARDS_KEY", key)
     if "://" not in where:

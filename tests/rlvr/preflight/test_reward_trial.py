@@ -199,8 +199,10 @@ def test_each_reward_that_fails_or_pays_for_nothing_is_a_problem_of_its_own() ->
     assert list(errors) == [f"rewards.{one.name}" for one in failing]
     assert "'one'" in errors["rewards.words"] and "SystemExit: 3" in errors["rewards.exits"]
     warnings = [(problem.kind, problem.key) for problem in problems if problem.level == "warning"]
-    assert warnings == [(kind, f"rewards.{name}") for kind, name in
-                        (("paid-noise", "cannot"), ("paid-noise", "short"), ("unscored-rows", "unsure"))]  # fmt: skip
+    assert warnings == [
+        (kind, f"rewards.{name}")
+        for kind, name in (("paid-noise", "cannot"), ("paid-noise", "short"), ("unscored-rows", "unsure"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -404,8 +406,10 @@ def test_a_reward_that_reads_one_row_for_all_is_named(function: Any, kind: str) 
 def adds_form_and_value(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
     """The mistake: 1 for the form and 1 for the value, as tutorials add them."""
     found = [re.search(r"#### (\d+)$", text) for text in completions]
-    return [float(match is not None) + float(match is not None and match[1] == gold)
-            for match, gold in zip(found, final_answer, strict=True)]  # fmt: skip
+    return [
+        float(match is not None) + float(match is not None and match[1] == gold)
+        for match, gold in zip(found, final_answer, strict=True)
+    ]
 
 
 def pays_half(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
@@ -668,8 +672,10 @@ def penalty(completions: list[Any], final_answer: list[str], **kwargs: Any) -> l
 
 def distance(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
     found = [re.findall(r"\d+", text) for text in completions]
-    return [-abs(int(numbers[-1]) - int(gold)) / 100 if numbers else -10.0
-            for numbers, gold in zip(found, final_answer, strict=True)]  # fmt: skip
+    return [
+        -abs(int(numbers[-1]) - int(gold)) / 100 if numbers else -10.0
+        for numbers, gold in zip(found, final_answer, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,15 @@ def write_export(folder: Path, run: Path, kind: str) -> Path:
     result.write(run / "result.json")
     files, figures = digest_files(folder), {"correct": 7, "rows": 9}
     part = {
-        "file": next((name for name in files if name.endswith(".gguf")), ""), "rows": 9, "same_answers": 9,
-        "loaded": {"program": "a program", "dtype": "float32"}, "before": figures, "after": figures,
-        "difference": {"points": 0.0, "p_value": 1.0}, "faults": (),
-    }  # fmt: skip
+        "file": next((name for name in files if name.endswith(".gguf")), ""),
+        "rows": 9,
+        "same_answers": 9,
+        "loaded": {"program": "a program", "dtype": "float32"},
+        "before": figures,
+        "after": figures,
+        "difference": {"points": 0.0, "p_value": 1.0},
+        "faults": (),
+    }
     measured = [Remeasurement(**{**_unset(Remeasurement), **part})]
     facts = {"kind": kind, "run": run.name, "result": result.digest, "dtype": "float32", "files": files}
     ExportRecord(**{**_unset(ExportRecord), **facts, "measured": measured}).write(folder)

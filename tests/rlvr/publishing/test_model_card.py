@@ -80,8 +80,11 @@ def test_what_models_and_data_wrote_stays_text(tmp_path: Path) -> None:
     text = card_of(run)
     card = ModelCard(text)
     assert card.data.to_dict().keys() == {
-        "library_name", "model-index", "pipeline_tag", "tags",
-    }  # fmt: skip
+        "library_name",
+        "model-index",
+        "pipeline_tag",
+        "tags",
+    }
     tokens = [inner for token in PARSER.parse(card.text) for inner in (token, *(token.children or ()))]
     html = {token.content.strip() for token in tokens if token.type in ("html_block", "html_inline")}
     assert all(re.fullmatch(r"<br>|</details>|<details><summary>(recipe|row \d+)</summary>", one) for one in html)
@@ -147,9 +150,13 @@ def test_the_code_of_a_card_loads_what_was_published(hub: HubServer, run: Path, 
     assert [names[0] for names in libraries] == ["transformers", "peft", "vllm", "transformers", "vllm", "xllamacpp"]
     program = "\nprint('----')\n".join(piece for piece in pieces if "vllm" not in piece)
     shown = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **environment(hub, tmp_path / "cache")},
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment(hub, tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
     assert shown.returncode == 0, shown.stderr
     by_transformers, by_peft, merged_answer, by_llama_cpp = shown.stdout.split("----\n")
     assert by_transformers == by_peft != merged_answer == by_llama_cpp

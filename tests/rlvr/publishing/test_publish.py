@@ -24,8 +24,13 @@ from tests.support.hub_server import TOKEN, Failure, HubRepository, HubServer
 
 REPO = "acme/my-model"
 FILES = {
-    "README.md", "adapter_config.json", "adapter_model.safetensors", "curves.png", "evaluation.json", "recipe.yaml",
-}  # fmt: skip
+    "README.md",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "curves.png",
+    "evaluation.json",
+    "recipe.yaml",
+}
 
 
 def refusal(publication: Publication, repo: str = REPO, *, private: bool | None = None) -> InputError:
@@ -146,11 +151,13 @@ def test_a_repository_that_exists_keeps_its_other_files_and_they_are_named_first
     [
         pytest.param(HubRepository(), True, "repository-is-public", id="--private for a public one"),
         pytest.param(
-            HubRepository(files={"model.safetensors": b"other"}), None, "repository-has-other-weights",
+            HubRepository(files={"model.safetensors": b"other"}),
+            None,
+            "repository-has-other-weights",
             id="a model and an adapter side by side",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_repository_that_does_not_fit_is_left_alone(
     hub: HubServer, publication: Publication, repository: HubRepository, private: bool | None, kind: str
 ) -> None:
@@ -236,30 +243,42 @@ def write(name: str, text: str | bytes) -> Callable[[Path], None]:
     [
         pytest.param(
             write("adapter/config.json", '{"a": [{"_name_or_path": "/data/models/tiny"}]}'),
-            "local-path-in-upload", ("config.json", "a.0._name_or_path", None), id="a path in a configuration",
+            "local-path-in-upload",
+            ("config.json", "a.0._name_or_path", None),
+            id="a path in a configuration",
         ),
         pytest.param(
             write("adapter/notes.txt", f"all\nis in {Path.home()}/data\n"),
-            "local-path-in-upload", ("notes.txt", None, 2), id="a folder of the user in a text",
+            "local-path-in-upload",
+            ("notes.txt", None, 2),
+            id="a folder of the user in a text",
         ),
         pytest.param(
             write("adapter/adapter_model.safetensors", b'{"source": "' + f"{Path.cwd()}/x".encode() + b'"}\0\0'),
-            "local-path-in-upload", ("adapter_model.safetensors", None, None), id="a folder in the header of weights",
+            "local-path-in-upload",
+            ("adapter_model.safetensors", None, None),
+            id="a folder in the header of weights",
         ),
         pytest.param(
             write("adapter/settings.json", f'{{\n"key": "{TOKEN}"}}'),
-            "secret-in-upload", ("settings.json", None, 2), id="a token in a configuration",
+            "secret-in-upload",
+            ("settings.json", None, 2),
+            id="a token in a configuration",
         ),
         pytest.param(
             write("adapter/modeling.py", "api_key = 'f3G7hJ2kL9mN4pQ8rS5t'\n"),
-            "secret-in-upload", ("modeling.py", None, 1), id="a key in code of the model",
+            "secret-in-upload",
+            ("modeling.py", None, 1),
+            id="a key in code of the model",
         ),
         pytest.param(
             write("adapter/tokenizer.json", f'{{"added": "{TOKEN}"}}'),
-            "secret-in-upload", ("tokenizer.json", None, 1), id="a token among tokens",
+            "secret-in-upload",
+            ("tokenizer.json", None, 1),
+            id="a token among tokens",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_finding_has_its_place_and_not_the_secret(
     run: Path, change: Callable[[Path], None], kind: str, where: tuple[str, str | None, int | None]
 ) -> None:

@@ -154,8 +154,11 @@ TASK = st.fixed_dictionaries({}, optional=MODELS)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.fixed_dictionaries({}, optional={**MODELS, "tasks": JSON | st.dictionaries(st.text(), JSON | TASK),
-                                           "average": JSON | TASK}))  # fmt: skip
+@given(
+    st.fixed_dictionaries(
+        {}, optional={**MODELS, "tasks": JSON | st.dictionaries(st.text(), JSON | TASK), "average": JSON | TASK}
+    )
+)
 def test_a_malformed_evaluation_breaks_neither_verdict_nor_table_nor_bars(content: dict[str, Any]) -> None:
     verdict(content)
     table(content)
@@ -168,14 +171,19 @@ def test_of_several_tasks_the_table_has_a_row_each_and_the_verdict_is_on_their_m
     parts = {"large": evaluation([False] * 40, [False] * 40), "small": evaluation([False] * 10, [True] * 10)}
     whole = evaluation([False] * 50, [False] * 40 + [True] * 10)
     interval = {"low": 0.4, "high": 0.6}
-    average = {"base": {"accuracy": 0.0, "interval": {"low": 0.0, "high": 0.1}},
-               "trained": {"accuracy": 0.5, "interval": interval},
-               "difference": {"points": 0.5, "interval": interval}}  # fmt: skip
+    average = {
+        "base": {"accuracy": 0.0, "interval": {"low": 0.0, "high": 0.1}},
+        "trained": {"accuracy": 0.5, "interval": interval},
+        "difference": {"points": 0.5, "interval": interval},
+    }
     content = {**whole, "tasks": parts, "average": average}
     shown = table(content)
     assert shown is not None and [row[0] for row in shown.rows[:4]] == [
-        "large", "small", "mean of the tasks", "reward math_correctness"
-    ]  # fmt: skip
+        "large",
+        "small",
+        "mean of the tasks",
+        "reward math_correctness",
+    ]
     assert shown.rows[1][3].startswith("+100.0 points") and shown.rows[2][3].startswith("+50.0 points")
     said = verdict(content)
     assert said.kind == "better" and "50.0 %" in said.sentence and "20.0 %" not in said.sentence

@@ -80,11 +80,18 @@ DEEP = "[" * 100_000
             "a prompt with parts",
         ),
         ([calls(("run", DEEP))], [], [("turn 1, call without a result", f"run({DEEP})")], "no JSON"),
-        ([5, {"role": "assistant", "tool_calls": [7, {}], "content": 5}], [],
-         [("turn 1, assistant", "5"), ("turn 1, call without a result", "None()"),
-          ("turn 1, call without a result", "None()")], "no messages of ours"),
+        (
+            [5, {"role": "assistant", "tool_calls": [7, {}], "content": 5}],
+            [],
+            [
+                ("turn 1, assistant", "5"),
+                ("turn 1, call without a result", "None()"),
+                ("turn 1, call without a result", "None()"),
+            ],
+            "no messages of ours",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_conversation_becomes_labels_and_texts(
     completion: Any, seconds: Sequence[float | None], expected: list[tuple[str, str]], why: str
 ) -> None:

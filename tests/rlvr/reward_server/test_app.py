@@ -270,8 +270,11 @@ def _like(schema: Any, whole: Any) -> st.SearchStrategy[Any]:
         known = ["math_correctness", "code_execution", "sum", SUM, *code(SUM), "python", "cpp"]
         return st.sampled_from(known) | st.text(max_size=20)
     simple: dict[Any, st.SearchStrategy[Any]] = {
-        "integer": st.integers(-10, 10), "number": st.floats(0.01, 5), "boolean": st.booleans(), "null": st.none(),
-    }  # fmt: skip
+        "integer": st.integers(-10, 10),
+        "number": st.floats(0.01, 5),
+        "boolean": st.booleans(),
+        "null": st.none(),
+    }
     return simple.get(kind, _ANYTHING | st.just(TESTS) | st.sampled_from([{"id": "sum"}, "3"]))
 
 
@@ -299,9 +302,11 @@ def test_openapi_describes_every_field(server: RewardServer) -> None:
     models |= {"RequestedReward", "SubmittedProgram", "RequestedLimits"}
     assert models <= schemas.keys()
     bare = [
-        f"{name}.{key}" for name in sorted(models) for key, one in schemas[name]["properties"].items()
+        f"{name}.{key}"
+        for name in sorted(models)
+        for key, one in schemas[name]["properties"].items()
         if not (one.get("description") or "$ref" in one)
-    ]  # fmt: skip
+    ]
     assert not bare
 
 

@@ -49,13 +49,17 @@ def first_line(server: RewardServer, head: str, body: bytes = b"") -> str:
         ("GET //healthz HTTP/1.1\nHost: x", 401, "a similar path"),
         ("GET /healthz/../rewards HTTP/1.1\nHost: x", 401, "a path with .."),
         ("GET http://x/rewards HTTP/1.1\nHost: x", 401, "an absolute URI, as for a proxy"),
-        ("GET /rewards HTTP/1.1\nHost: x\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
-         "\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", 401, "another protocol on the same connection"),
+        (
+            "GET /rewards HTTP/1.1\nHost: x\nUpgrade: websocket\nConnection: Upgrade\nSec-WebSocket-Version: 13"
+            "\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            401,
+            "another protocol on the same connection",
+        ),
         ("GET /rewards HTTP/1.1\nHost: x\nX-Forwarded-For: 127.0.0.1", 401, "a forged proxy header"),
         (f"GET /rewards HTTP/1.1\nHost: x\nauthorization: Bearer {KEY}\nAuthorization: Bearer x", 401, "two keys"),
         ("nonsense", 400, "no HTTP"),
     ],
-)  # fmt: skip
+)
 def test_without_a_key_only_health_checks_are_answered(server: RewardServer, head: str, status: int, why: str) -> None:
     assert first_line(server, head).split()[1] == str(status), why
 
@@ -243,9 +247,13 @@ def test_a_crafted_completion_scores_0_and_changes_no_other_row(
     """The second row is right and must score 1; the rows are called one by one."""
     right = "```python\nprint(sum(map(int, input().split())))\n```\n#### The final answer is 3"
     content = {
-        "rewards": list(REWARDS), "prompts": ["p", "q"], "completions": [completion, right], "one_by_one": True,
-        "columns": {"tests": [TESTS] * 2, "final_answer": ["3"] * 2}, "deadline_s": 300,
-    }  # fmt: skip
+        "rewards": list(REWARDS),
+        "prompts": ["p", "q"],
+        "completions": [completion, right],
+        "one_by_one": True,
+        "columns": {"tests": [TESTS] * 2, "final_answer": ["3"] * 2},
+        "deadline_s": 300,
+    }
     status, said = server.post("/score", content, Authorization=f"Bearer {KEY}")
     assert status == 200, (why, said)
     values = {one["reward"]: one["values"] for one in said["results"]}

@@ -17,14 +17,26 @@ from tests.support.reward_servers import RewardServer, recipe_of
 
 SLOWLY = "import time; time.sleep(0.1)\n"
 PROGRAMS = [
-    "print(int(input()) * 2)", "print(2)", "print(", "raise SystemExit(3)", "import sys\nprint(sys.stdin.read() * 2)",
-    "n = int(input())\nwhile n == 5: pass\nprint(n * 2)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
-]  # fmt: skip
+    "print(int(input()) * 2)",
+    "print(2)",
+    "print(",
+    "raise SystemExit(3)",
+    "import sys\nprint(sys.stdin.read() * 2)",
+    "n = int(input())\nwhile n == 5: pass\nprint(n * 2)",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+]
 TESTS = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "10\n"}]
 NATIVE = "#include <iostream>\nint main() { int n; std::cin >> n; std::cout << n * 2; }"
 VERDICTS = [
-    ["AC", "AC"], ["AC", "AC"], ["AC", "WA"], ["CE", "CE"], ["RE", "RE"], ["WA", "WA"], ["AC", "TLE"], ["RE", "RE"],
-]  # fmt: skip
+    ["AC", "AC"],
+    ["AC", "AC"],
+    ["AC", "WA"],
+    ["CE", "CE"],
+    ["RE", "RE"],
+    ["WA", "WA"],
+    ["AC", "TLE"],
+    ["RE", "RE"],
+]
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def peak_mb(server: RewardServer) -> float:
         ("/judge", {"submissions": [{f"k{i}": 1 for i in range(MANY)}]}, 422, "400,000", "many keys"),
         ("/check", {"name": "code_execution", "columns": {"c": [[]] * MANY}}, 413, "columns.c", "rows to check"),
     ],
-)  # fmt: skip
+)
 def test_an_oversized_request_is_refused_with_little_memory(
     server: RewardServer, path: str, content: dict[str, Any], status: int, named: str, why: str
 ) -> None:

@@ -153,11 +153,14 @@ def test_a_large_content_length_is_refused_before_the_body_is_sent(server: Rewar
         ({"rewards": ["x"], "prompts": ["a"], "completions": []}, 422, "length-mismatch", "prompts", "two lengths"),
         ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "too-large", "51", "many rows"),
         (
-            {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}}, 422,
-            "reserved-column", "log_metric", "an argument that the trainer gives",
+            {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}},
+            422,
+            "reserved-column",
+            "log_metric",
+            "an argument that the trainer gives",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_request_is_refused_with_its_cause(
     server: RewardServer, content: Any, status: int, kind: str, named: str, why: str
 ) -> None:

@@ -46,20 +46,44 @@ def result(values: list[Any], *, status: str = "done", kind: str = "", said: str
 @pytest.mark.parametrize(
     ("found", "faults", "status", "named", "why"),
     [
-        (result([1.0, None, 1.0]), [None, "there is no test", None], 422, "Row 1: r can't score it: there is no test",
-         "a label of null has no value, and the reward's own file says why"),
-        (result([None] * 3, kind="raised", said=INPUT), [None, "tests is 3.", "it is empty."], 422,
-         "Row 1: r can't score it: tests is 3", "one that is wrong fails the call for all"),
-        (result([None] * 3, kind="raised", said=INPUT), RequestError(503, "timeout", kind="timeout"), 422,
-         "row 1 of the batch: the column tests is 3", "the call said it"),
-        (result([None] * 3, kind="raised", said="raised OSError: no route to host"), [None] * 3, 503,
-         "raised OSError: no route to host", "a reward that asks somebody else may be better off later"),
-        (result([None] * 3, status="late", why="not done after 2 s"), [None] * 3, 503,
-         "not done after 2 s", "a machine that is too busy"),
-        (result([1.0, None, None]), [None] * 3, 503,
-         "Row 1", "a sandbox without room"),
+        (
+            result([1.0, None, 1.0]),
+            [None, "there is no test", None],
+            422,
+            "Row 1: r can't score it: there is no test",
+            "a label of null has no value, and the reward's own file says why",
+        ),
+        (
+            result([None] * 3, kind="raised", said=INPUT),
+            [None, "tests is 3.", "it is empty."],
+            422,
+            "Row 1: r can't score it: tests is 3",
+            "one that is wrong fails the call for all",
+        ),
+        (
+            result([None] * 3, kind="raised", said=INPUT),
+            RequestError(503, "timeout", kind="timeout"),
+            422,
+            "row 1 of the batch: the column tests is 3",
+            "the call said it",
+        ),
+        (
+            result([None] * 3, kind="raised", said="raised OSError: no route to host"),
+            [None] * 3,
+            503,
+            "raised OSError: no route to host",
+            "a reward that asks somebody else may be better off later",
+        ),
+        (
+            result([None] * 3, status="late", why="not done after 2 s"),
+            [None] * 3,
+            503,
+            "not done after 2 s",
+            "a machine that is too busy",
+        ),
+        (result([1.0, None, None]), [None] * 3, 503, "Row 1", "a sandbox without room"),
     ],
-)  # fmt: skip
+)
 def test_only_rows_that_a_retry_could_score_get_a_retry_after(
     found: Mapping[str, Any], faults: Any, status: int, named: str, why: str
 ) -> None:

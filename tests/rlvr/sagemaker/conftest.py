@@ -28,9 +28,11 @@ def empty_account(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """The server's address, an account with nothing in it, and a folder to work in that knows of no job."""
     monkeypatch.chdir(tmp_path)
     for name, value in (
-        ("AWS_ENDPOINT_URL", server), ("AWS_DEFAULT_REGION", REGION), ("AWS_ACCESS_KEY_ID", "testing"),
+        ("AWS_ENDPOINT_URL", server),
+        ("AWS_DEFAULT_REGION", REGION),
+        ("AWS_ACCESS_KEY_ID", "testing"),
         ("AWS_SECRET_ACCESS_KEY", "testing"),
-    ):  # fmt: skip
+    ):
         monkeypatch.setenv(name, value)
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)

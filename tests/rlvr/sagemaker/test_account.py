@@ -109,12 +109,14 @@ def job_in_the_account(name: str, tags: dict[str, str], *, keep_alive_s: int = 0
         OutputDataConfig={"S3OutputPath": f"s3://{BUCKET}/grpo-recipes"},
         CheckpointConfig={"S3Uri": f"{root}/checkpoints"},
         ResourceConfig={
-            "InstanceType": "ml.m5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30,
+            "InstanceType": "ml.m5.xlarge",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 30,
             "KeepAlivePeriodInSeconds": keep_alive_s,
         },
         StoppingCondition={"MaxRuntimeInSeconds": 60},
         Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
-    )  # fmt: skip
+    )
     s3 = aws.client("s3", REGION)
     if recorded:
         record = TrainingJob(name, REGION, root, f"{root}/output", f"{root}/checkpoints", "recipe.yaml")

@@ -35,9 +35,17 @@ def test_a_step_line_is_read() -> None:
 )
 def test_the_dictionaries_of_trl_are_read(line: str, why: str) -> None:
     assert read(line) == {
-        "loss": -0.0123, "grad_norm": 1.2e-05, "learning_rate": 1e-06, "completion_length": 30.5, "reward": 0.438,
-        "reward_std": 0.25, "zero_std_fraction": 0.5, "kl": 0.001, "entropy": 1.5, "step_time": 3.5,
-    }, why  # fmt: skip
+        "loss": -0.0123,
+        "grad_norm": 1.2e-05,
+        "learning_rate": 1e-06,
+        "completion_length": 30.5,
+        "reward": 0.438,
+        "reward_std": 0.25,
+        "zero_std_fraction": 0.5,
+        "kl": 0.001,
+        "entropy": 1.5,
+        "step_time": 3.5,
+    }, why
 
 
 def test_a_line_of_metrics_jsonl_is_read() -> None:

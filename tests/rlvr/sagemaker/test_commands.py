@@ -160,18 +160,34 @@ def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity_that_read_ch
     uri = f"s3://{service.bucket}/grpo-recipes/data/sums"
     prepared = subprocess.run(
         command(REPOSITORY / "scripts/prepare_data.py", "--config", DEMO, *FEW_ROWS, "--output", "sums", "--s3", uri),
-        capture_output=True, text=True, timeout=600, env=dict(os.environ),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=dict(os.environ),
+    )
     assert prepared.returncode == 0, prepared.stdout + prepared.stderr
     section = yaml.safe_load("task:" + prepared.stdout.partition("\ntask:")[2])
     channels = section["sagemaker"]["channels"]
     assert channels == {split: f"{uri}/{split}" for split in ("train", "validation", "test") if split in channels}
     done = commanded(
-        *PAIR, *FULL, *reward_words(working_folder), "--task", json.dumps(section["task"]),
-        "--sagemaker.channels", json.dumps(channels), "--sagemaker.spot", "true",
-        "--sagemaker.environment", '{NCCL_DEBUG: INFO, MLFLOW_TAGS: {team: nlp}, GLOO_SOCKET_IFNAME: eth0}',
-        "--save_strategy", "steps", "--save_steps", "1000", interrupt_at=" 1/2 ", trained="model",
-    )  # fmt: skip
+        *PAIR,
+        *FULL,
+        *reward_words(working_folder),
+        "--task",
+        json.dumps(section["task"]),
+        "--sagemaker.channels",
+        json.dumps(channels),
+        "--sagemaker.spot",
+        "true",
+        "--sagemaker.environment",
+        "{NCCL_DEBUG: INFO, MLFLOW_TAGS: {team: nlp}, GLOO_SOCKET_IFNAME: eth0}",
+        "--save_strategy",
+        "steps",
+        "--save_steps",
+        "1000",
+        interrupt_at=" 1/2 ",
+        trained="model",
+    )
     assert len(done.job.codes) == 2 and done.job.codes[-1] == {"algo-1": 0, "algo-2": 0}
     assert "Stopped by SIGTERM" in done.job.log(1) and " 1/2 " not in done.job.log(2)
     assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
@@ -186,11 +202,24 @@ def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
     (working_folder / "host_reward.py").write_text(HOST_REWARD)
     rewards = [{"name": "host_reward.py", "where": "ray"}, {"name": "math_correctness", "where": "local"}]
     done = commanded(
-        *FEW_ROWS, "--rewards", json.dumps(rewards), "--evaluation.metric", "math_correctness",
-        "--sagemaker.instance_type", "null", "--sagemaker.instance_groups", json.dumps(GROUPS),
-        "--sagemaker.network_isolation", "true", "--sagemaker.image", "registry.example/x:1",
-        "--sagemaker.processes_per_host", "2", "--per_device_train_batch_size", "4",
-    )  # fmt: skip
+        *FEW_ROWS,
+        "--rewards",
+        json.dumps(rewards),
+        "--evaluation.metric",
+        "math_correctness",
+        "--sagemaker.instance_type",
+        "null",
+        "--sagemaker.instance_groups",
+        json.dumps(GROUPS),
+        "--sagemaker.network_isolation",
+        "true",
+        "--sagemaker.image",
+        "registry.example/x:1",
+        "--sagemaker.processes_per_host",
+        "2",
+        "--per_device_train_batch_size",
+        "4",
+    )
     assert json.loads((done.run / "run.json").read_text())["identity"]["processes"] == 2, "on one host"
     assert done.job.codes == [{"algo-1": 0, "algo-2": 0}]
     rewards_seen = [line["reward"] for line in done.metrics() if "reward" in line]

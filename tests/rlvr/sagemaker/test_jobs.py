@@ -41,9 +41,17 @@ def account(empty_account: str) -> str:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.JobPlan]:
     """One plan for all tests."""
     words = [
-        "--sagemaker.instance_type", "ml.m5.xlarge", "--sagemaker.role", ROLE, "--sagemaker.bucket", BUCKET,
-        "--sagemaker.region", REGION, "--save_strategy", "steps",
-    ]  # fmt: skip
+        "--sagemaker.instance_type",
+        "ml.m5.xlarge",
+        "--sagemaker.role",
+        ROLE,
+        "--sagemaker.bucket",
+        BUCKET,
+        "--sagemaker.region",
+        REGION,
+        "--save_strategy",
+        "steps",
+    ]
     with plan.make_plan(DEMO, words) as made:
         assert made.problems == []
         yield made
@@ -325,9 +333,12 @@ def test_each_line_of_each_host_is_shown_once_also_after_the_end(planned: plan.J
             log(submitted.name, "algo-1-1700000000", "Traceback:", "\r10%\r20% the last line")
     lines = [(event.host, event.text) for event in events if isinstance(event, follow.LogLine)]
     assert lines == [
-        ("algo-1", "hello from 1"), ("algo-1", step), ("algo-2", "hello from 2"), ("algo-1", "Traceback:"),
+        ("algo-1", "hello from 1"),
+        ("algo-1", step),
+        ("algo-2", "hello from 2"),
+        ("algo-1", "Traceback:"),
         ("algo-1", "20% the last line"),
-    ]  # fmt: skip
+    ]
     end = events[-1]
     assert isinstance(end, follow.JobEnd) and end.status == "Failed"
     assert [event for event in events if isinstance(event, follow.StatusChange)]
@@ -504,8 +515,10 @@ def test_cleanup_deletes_only_the_jobs_folder(planned: plan.JobPlan) -> None:
     cleanup.delete_resources(resources)
     assert names_in(submitted.root) == []
     assert sorted(names_in(f"s3://{BUCKET}/grpo-recipes") + names_in(f"s3://{BUCKET}/data")) == [
-        "data/z", f"{aws.split_uri(submitted.root)[1]}-of-another/x", "grpo-recipes/y",
-    ]  # fmt: skip
+        "data/z",
+        f"{aws.split_uri(submitted.root)[1]}-of-another/x",
+        "grpo-recipes/y",
+    ]
     assert cleanup.find_resources([submitted]) == []
 
 

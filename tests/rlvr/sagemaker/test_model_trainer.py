@@ -77,16 +77,25 @@ def names_in(uri: str) -> set[str]:
         {"instance_groups": GROUPS},
         ALONE
         | {
-            "network_isolation": True, "image": f"{REGISTRY}/mine:1", "encrypt_traffic": True, "max_pending_s": 7200,
-            "volume_kms_key": "alias/v", "output_kms_key": "alias/o", "environment": {"NCCL_DEBUG": "INFO"},
-            "channels": {"extra": "s3://theirs/extra"}, "spot": True,
-            "retries": 2, "subnets": ["subnet-0123456789"], "security_groups": ["sg-0123456789"],
-            "tags": {"team": "nlp"}, "checkpoints": f"s3://{BUCKET}/theirs/checkpoints",
+            "network_isolation": True,
+            "image": f"{REGISTRY}/mine:1",
+            "encrypt_traffic": True,
+            "max_pending_s": 7200,
+            "volume_kms_key": "alias/v",
+            "output_kms_key": "alias/o",
+            "environment": {"NCCL_DEBUG": "INFO"},
+            "channels": {"extra": "s3://theirs/extra"},
+            "spot": True,
+            "retries": 2,
+            "subnets": ["subnet-0123456789"],
+            "security_groups": ["sg-0123456789"],
+            "tags": {"team": "nlp"},
+            "checkpoints": f"s3://{BUCKET}/theirs/checkpoints",
         },
     ],
     ids=["one host", "groups", "every option"],
     indirect=True,
-)  # fmt: skip
+)
 def test_train_sends_the_plans_request_and_the_commands_find_the_job(
     plan: JobPlan, requests: list[dict[str, Any]]
 ) -> None:

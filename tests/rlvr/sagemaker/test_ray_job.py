@@ -43,11 +43,10 @@ ROLLOUT = InstanceGroup("servers", "ml.g6e.xlarge", 1, "rollout")
         (("http://127.0.0.1:8000",), (GPUS,), "unreachable-address", "the training host serves nothing"),
         (("http://rewards.example:8000,http://localhost:8000",), (GPUS,), "unreachable-address", "one of several"),
         ((), (GPUS, CPUS), "idle-hosts", "billed for nothing"),
-        (("ray://head:10001",), (GPUS, CPUS), "idle-hosts",
-         "a client of another cluster doesn't make one"),
+        (("ray://head:10001",), (GPUS, CPUS), "idle-hosts", "a client of another cluster doesn't make one"),
         ((), (GPUS, ROLLOUT), "unsupported-role", "no program yet"),
     ],
-)  # fmt: skip
+)
 def test_contradictions_between_rewards_and_instance_groups_are_problems(
     places: tuple[str, ...], groups: tuple[InstanceGroup, ...], kind: str | None, why: str
 ) -> None:

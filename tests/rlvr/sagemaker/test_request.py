@@ -110,30 +110,66 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
         ({"region": "us_east_1"}, [], "invalid-value", "region", "us-east-1", "a mistyped region"),
         ({"role": None}, [], "no-role", "role", "--role", "no role"),
         ({"role": "SageMakerRole"}, [], "invalid-value", "role", "arn:aws:iam::", "a role's name alone"),
-        ({"role": "arn:aws:iam::11112222333:role/x"}, [], "invalid-value", "role", "11 digits instead of 12",
-         "an account number with a digit too few"),
+        (
+            {"role": "arn:aws:iam::11112222333:role/x"},
+            [],
+            "invalid-value",
+            "role",
+            "11 digits instead of 12",
+            "an account number with a digit too few",
+        ),
         ({"bucket": "s3://b/p"}, [], "invalid-value", "bucket", "prefix", "a URI"),
         ({"bucket": "My_Bucket"}, [], "invalid-value", "bucket", "lower-case", "capitals and underscores"),
         ({"output": "b/p"}, [], "invalid-value", "output", "s3://", "no URI"),
         ({"prefix": "/"}, [], "invalid-value", "prefix", "folder", "cleanup would delete the whole bucket"),
         ({"subnets": ("s",)}, [], "conflicting-keys", "subnets", "security_groups", "half a VPC"),
         ({"instance_type": None}, [], "no-instance-type", "instance_type", "--instance_type", "no instance type"),
-        ({"instance_type": "g6e.12xlarge"}, [], "unknown-instance-type", "instance_type",
-         "Did you mean ml.g6e.12xlarge?", "EC2's name"),
+        (
+            {"instance_type": "g6e.12xlarge"},
+            [],
+            "unknown-instance-type",
+            "instance_type",
+            "Did you mean ml.g6e.12xlarge?",
+            "EC2's name",
+        ),
         ({"instance_type": "ml.m5.xlarge"}, [], "no-gpu", "instance_type", "use_cpu: true", "QLoRA on a CPU"),
         ({"instance_type": "ml.trn1.32xlarge"}, [], "unsupported-instance-type", "instance_type", "ml.g", "Trainium"),
-        ({"instance_type": "ml.g5.xlarge"}, ["--use_cpu", "true"], "idle-hosts", "use_cpu", "use_cpu: false",
-         "GPUs that are billed and idle"),
+        (
+            {"instance_type": "ml.g5.xlarge"},
+            ["--use_cpu", "true"],
+            "idle-hosts",
+            "use_cpu",
+            "use_cpu: false",
+            "GPUs that are billed and idle",
+        ),
         ({"launcher": "zero9"}, [], "unknown-launcher", "launcher", "python, cpu, ddp", "a mistyped launcher"),
         ({"launcher": "python"}, [], "launcher-mismatch", "launcher", "has 4", "one process for four GPUs"),
         ({"processes_per_host": 2}, [], "conflicting-keys", "processes_per_host", "each GPU", "GPUs have one each"),
         ({"launcher": "cpu"}, [], "launcher-mismatch", "launcher", "Remove", "the CPU launcher on GPUs"),
-        ({"spot": True}, ["--save_strategy", '"no"'], "spot-without-checkpoints", "save_strategy",
-         "save_strategy: steps", "an interruption loses all work"),
-        ({"spot": True}, ["--resume_from_checkpoint", "never"], "resume-in-job", "resume_from_checkpoint",
-         "Each attempt", "each attempt would restart"),
-        ({}, ["--resume_from_checkpoint", "runs/x/checkpoint-5"], "resume-in-job", "resume_from_checkpoint",
-         "resume JOB", "a folder of this machine"),
+        (
+            {"spot": True},
+            ["--save_strategy", '"no"'],
+            "spot-without-checkpoints",
+            "save_strategy",
+            "save_strategy: steps",
+            "an interruption loses all work",
+        ),
+        (
+            {"spot": True},
+            ["--resume_from_checkpoint", "never"],
+            "resume-in-job",
+            "resume_from_checkpoint",
+            "Each attempt",
+            "each attempt would restart",
+        ),
+        (
+            {},
+            ["--resume_from_checkpoint", "runs/x/checkpoint-5"],
+            "resume-in-job",
+            "resume_from_checkpoint",
+            "resume JOB",
+            "a folder of this machine",
+        ),
         ({}, ["--rollouts", "vllm", "--vllm_mode", "server"], "conflicting-keys", "vllm_mode", "colocate", "no server"),
         ({"max_wait_s": 10}, [], "conflicting-keys", "max_wait_s", "spot: true", "nothing to wait for"),
         ({"spot": True, "max_wait_s": 60}, [], "conflicting-keys", "max_wait_s", "Raise it", "the service refuses it"),
@@ -145,45 +181,111 @@ PLAN = "arn:aws:sagemaker:us-east-1:111122223333:training-plan/mine"
         ({"output_kms_key": "k k"}, [], "invalid-value", "output_kms_key", "ARN", "a space"),
         ({"channels": {"data": "s3://b/d"}}, [], "invalid-value", "channels", "code, data and model", "the job's own"),
         ({"channels": {"extra": "b/d"}}, [], "invalid-value", "channels", "s3://", "no URI"),
-        ({"channels": {"train": "s3://b/d"}}, [], "missing-key", "channels", "prepare_data.py --s3",
-         "no path to replace"),
+        (
+            {"channels": {"train": "s3://b/d"}},
+            [],
+            "missing-key",
+            "channels",
+            "prepare_data.py --s3",
+            "no path to replace",
+        ),
         ({"channels": {"test": "s3://b/d"}}, [], "missing-key", "channels", "train", "no rows to train on"),
-        ({"channels": {"train": "s3://b/d"}}, ["--task", "null", "--tasks", "[{name: gsm8k}, {name: mbpp}]"],
-         "several-tasks", "channels", "Remove", "which of the two paths?"),
+        (
+            {"channels": {"train": "s3://b/d"}},
+            ["--task", "null", "--tasks", "[{name: gsm8k}, {name: mbpp}]"],
+            "several-tasks",
+            "channels",
+            "Remove",
+            "which of the two paths?",
+        ),
         ({}, ["--report_to", "wandb"], "tracker-not-installed", "report_to", "mlflow_tracking_uri", "no such package"),
         ({}, ["--push_to_hub", "true"], "hub-token-missing", "hf_token_secret_arn", "token", "after training"),
-        ({"mlflow_tracking_uri": "http://localhost:5000"}, [], "unreachable-address", "mlflow_tracking_uri", "own host",
-         "a server of this machine"),
-        ({"environment": {"GRPO_LAUNCHER": "ddp"}}, [], "reserved-variable", "environment", "GRPO_LAUNCHER",
-         "the key launcher sets it"),
-        ({"environment": {"WORLD_SIZE": "2"}}, [], "reserved-variable", "environment", "WORLD_SIZE",
-         "the launcher sets it for each process"),
-        ({"environment": {"GRPO_HOST_RANK": "1"}}, [], "reserved-variable", "environment", "GRPO_HOST_RANK",
-         "the entry point sets it for each host"),
-        ({"mlflow_tracking_uri": "sqlite:///x.db"}, [], "invalid-value", "mlflow_tracking_uri", "server",
-         "deleted with the host"),
+        (
+            {"mlflow_tracking_uri": "http://localhost:5000"},
+            [],
+            "unreachable-address",
+            "mlflow_tracking_uri",
+            "own host",
+            "a server of this machine",
+        ),
+        (
+            {"environment": {"GRPO_LAUNCHER": "ddp"}},
+            [],
+            "reserved-variable",
+            "environment",
+            "GRPO_LAUNCHER",
+            "the key launcher sets it",
+        ),
+        (
+            {"environment": {"WORLD_SIZE": "2"}},
+            [],
+            "reserved-variable",
+            "environment",
+            "WORLD_SIZE",
+            "the launcher sets it for each process",
+        ),
+        (
+            {"environment": {"GRPO_HOST_RANK": "1"}},
+            [],
+            "reserved-variable",
+            "environment",
+            "GRPO_HOST_RANK",
+            "the entry point sets it for each host",
+        ),
+        (
+            {"mlflow_tracking_uri": "sqlite:///x.db"},
+            [],
+            "invalid-value",
+            "mlflow_tracking_uri",
+            "server",
+            "deleted with the host",
+        ),
         ({"mlflow_tracking_uri": "mlruns"}, [], "invalid-value", "mlflow_tracking_uri", "server", "a folder of a host"),
         ({"prefix": "a/../b"}, [], "invalid-value", "prefix", "..", "S3 has no parent folders"),
         ({"output": "s3://b/p/.."}, [], "invalid-value", "output", "..", "the same at the end"),
         ({"checkpoints": "s3://b/../p"}, [], "invalid-value", "checkpoints", "..", "the same at the start"),
         ({**ISOLATED, "image": "pytorch:2.10"}, TINY, "network-isolation", "image", "docker/README.md", "no pip"),
-        (ISOLATED, ["--model_name_or_path", "Qwen/Qwen2.5-0.5B"], "network-isolation", "model_name_or_path", "folder",
-         "no hub"),
-        (ISOLATED | {"mlflow_tracking_uri": "arn:m"}, TINY, "network-isolation", "mlflow_tracking_uri", "Remove",
-         "no MLflow"),
-        (ISOLATED, [*TINY, "--rewards.math_correctness.where", "http://x:8000"], "network-isolation", "where", "judge",
-         "no other host"),
+        (
+            ISOLATED,
+            ["--model_name_or_path", "Qwen/Qwen2.5-0.5B"],
+            "network-isolation",
+            "model_name_or_path",
+            "folder",
+            "no hub",
+        ),
+        (
+            ISOLATED | {"mlflow_tracking_uri": "arn:m"},
+            TINY,
+            "network-isolation",
+            "mlflow_tracking_uri",
+            "Remove",
+            "no MLflow",
+        ),
+        (
+            ISOLATED,
+            [*TINY, "--rewards.math_correctness.where", "http://x:8000"],
+            "network-isolation",
+            "where",
+            "judge",
+            "no other host",
+        ),
         ({"job_name": "x" * 48}, [], "invalid-value", "job_name", "at most 47", "the timestamp would be cut off"),
         ({"job_name": "qwen2.5"}, [], "invalid-value", "job_name", "dashes", "a dot"),
         ({"job_name": "it's"}, [], "invalid-value", "job_name", "dashes", "an apostrophe"),
         ({"hf_token_secret_arn": "hf_abc"}, [], "invalid-value", "hf_token_secret_arn", "ARN", "a token itself"),
         ({"rewards_key_secret_arn": "k"}, [], "invalid-value", "rewards_key_secret_arn", "ARN", "the key itself"),
-        (ISOLATED | {"rewards_key_secret_arn": SECRET}, TINY, "network-isolation", "rewards_key_secret_arn", "Remove",
-         "no Secrets Manager"),
+        (
+            ISOLATED | {"rewards_key_secret_arn": SECRET},
+            TINY,
+            "network-isolation",
+            "rewards_key_secret_arn",
+            "Remove",
+            "no Secrets Manager",
+        ),
         ({"tags": {"aws:x": "y"}}, [], "reserved-tag", "tags", "AWS", "AWS's own tags"),
         ({"tags": {"grpo-recipes": "y"}}, [], "reserved-tag", "tags", "this project", "the mark that cleanup needs"),
     ],
-)  # fmt: skip
+)
 def test_a_section_that_cannot_work_has_one_problem_with_a_fix(
     changes: dict[str, Any], words: list[str], kind: str, key: str, fix: str, why: str
 ) -> None:
@@ -201,9 +303,11 @@ def test_a_good_section_has_no_problem() -> None:
     assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD)) == []
     assert settings_problems(load_recipe(DEMO), SageMakerSettings(**{**GOOD, "instance_type": "ml.m5.xlarge"})) == []
     harmless = {
-        "prefix": "a..b/c", "output": "s3://b/x..y", "environment": {"HF_HOME": "/tmp/x", "GRPO_JUDGE_SLOTS": "4"},
+        "prefix": "a..b/c",
+        "output": "s3://b/x..y",
+        "environment": {"HF_HOME": "/tmp/x", "GRPO_JUDGE_SLOTS": "4"},
         "mlflow_tracking_uri": "https://mlflow.internal",
-    }  # fmt: skip
+    }
     assert settings_problems(load_recipe(QLORA), SageMakerSettings(**GOOD, **harmless)) == []
 
 
@@ -218,9 +322,17 @@ def test_the_request_has_the_sections_values_and_no_others() -> None:
     built = build(own=("code", "data"), instance_count=2, tags={"team": "nlp"})
     root = "s3://b/grpo-recipes"
     assert set(built) == {
-        "TrainingJobName", "AlgorithmSpecification", "InputDataConfig", "ResourceConfig", "RoleArn", "Tags",
-        "StoppingCondition", "OutputDataConfig", "CheckpointConfig", "Environment",
-    }  # fmt: skip
+        "TrainingJobName",
+        "AlgorithmSpecification",
+        "InputDataConfig",
+        "ResourceConfig",
+        "RoleArn",
+        "Tags",
+        "StoppingCondition",
+        "OutputDataConfig",
+        "CheckpointConfig",
+        "Environment",
+    }
     channels = {one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"] for one in built["InputDataConfig"]}
     assert channels == {name: f"{root}/mine-20260101-000000/input/{name}" for name in ("code", "data")}
     assert built["ResourceConfig"] == {"InstanceType": "ml.g6e.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30}
@@ -232,18 +344,30 @@ def test_the_request_has_the_sections_values_and_no_others() -> None:
     assert built["StoppingCondition"] == {"MaxRuntimeInSeconds": 4 * 3600}
     assert built["OutputDataConfig"]["S3OutputPath"] == root
     assert built["CheckpointConfig"] == {
-        "S3Uri": f"{root}/mine-20260101-000000/checkpoints", "LocalPath": "/opt/ml/checkpoints",
-    }  # fmt: skip
+        "S3Uri": f"{root}/mine-20260101-000000/checkpoints",
+        "LocalPath": "/opt/ml/checkpoints",
+    }
 
 
 def test_optional_keys_reach_the_request() -> None:
     groups = (InstanceGroup("gpus", "ml.g6e.12xlarge", 2), InstanceGroup("judges", "ml.c5.4xlarge", 1, "judge"))
     built = build(
-        words=["--report_to", "tensorboard"], instance_groups=groups, spot=True, max_wait_s=20000, retries=3,
-        subnets=("subnet-1",), security_groups=("sg-1",), training_plan=PLAN, output_kms_key="alias/o",
-        volume_kms_key="alias/v", max_pending_s=7200, network_isolation=True, encrypt_traffic=True,
-        channels={"train": "s3://b/d/train/"}, environment={"FI_PROVIDER": "efa", "PIP_NO_INDEX": "0"},
-    )  # fmt: skip
+        words=["--report_to", "tensorboard"],
+        instance_groups=groups,
+        spot=True,
+        max_wait_s=20000,
+        retries=3,
+        subnets=("subnet-1",),
+        security_groups=("sg-1",),
+        training_plan=PLAN,
+        output_kms_key="alias/o",
+        volume_kms_key="alias/v",
+        max_pending_s=7200,
+        network_isolation=True,
+        encrypt_traffic=True,
+        channels={"train": "s3://b/d/train/"},
+        environment={"FI_PROVIDER": "efa", "PIP_NO_INDEX": "0"},
+    )
     assert built["ResourceConfig"] == {
         "InstanceGroups": [
             {"InstanceGroupName": "gpus", "InstanceType": "ml.g6e.12xlarge", "InstanceCount": 2},

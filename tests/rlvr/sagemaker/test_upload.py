@@ -40,13 +40,25 @@ def test_only_the_training_program_is_uploaded_of_the_project(tmp_path: Path) ->
     files = packed(tmp_path)
     tops = {file.name.split("/")[0] for file in files.files}
     assert tops == {
-        "run_grpo.py", "rlvr", "rewards", "tasks", "environments", "accelerate_configs", "scripts", "models",
-        "recipe.yaml", "requirements.txt", "job-constraints.txt", "vllm-constraints.txt", "job.env",
-    }  # fmt: skip
+        "run_grpo.py",
+        "rlvr",
+        "rewards",
+        "tasks",
+        "environments",
+        "accelerate_configs",
+        "scripts",
+        "models",
+        "recipe.yaml",
+        "requirements.txt",
+        "job-constraints.txt",
+        "vllm-constraints.txt",
+        "job.env",
+    }
     assert not files.problems
     assert {file.name for file in files.files if file.name.startswith("models/")} >= {
-        "models/tiny-arithmetic/config.json", "models/tiny-arithmetic/model.safetensors",
-    }  # fmt: skip
+        "models/tiny-arithmetic/config.json",
+        "models/tiny-arithmetic/model.safetensors",
+    }
     assert not [file.name for file in files.files if "__pycache__" in file.name or file.name.endswith(".pyc")]
     assert sum(file.size for file in files.files) < 10 * 2**20
 

@@ -56,9 +56,12 @@ with capabilities_without(*sys.argv[2].split()) as capabilities:
 def run_as(*command: str, off: str = "", python: str = sys.executable) -> dict:
     process = subprocess.run(
         [*command, python, "-c", SCRIPT, str(REPOSITORY), off],
-        capture_output=True, text=True, timeout=300, cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd="/",
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8"},
-    )  # fmt: skip
+    )
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
 

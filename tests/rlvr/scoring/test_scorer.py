@@ -439,9 +439,12 @@ def test_what_functions_log_is_logged_once_and_in_the_order_of_the_rewards(puppe
     columns = {"question": ["q", "r"], "source": ["s", "s"], "level": [1, 2]}
     with scorer(puppets, "logs", "logs_too") as scoring:
         said(
-            scoring, ["a", "bad"], columns,
-            log_extra=lambda *one: extras.append(one), log_metric=lambda *one: metrics.append(one),
-        )  # fmt: skip
+            scoring,
+            ["a", "bad"],
+            columns,
+            log_extra=lambda *one: extras.append(one),
+            log_metric=lambda *one: metrics.append(one),
+        )
     assert extras == [("question", ["q", "r"]), ("seen", ["A", "BAD"]), ("source", ["s", "s"])]
     assert metrics == [("logs/length", 2.0), ("logs_too/count", 2.0)]
 
@@ -451,9 +454,12 @@ def test_what_is_logged_for_rows_alone_is_put_together(puppets: Path) -> None:
     metrics: dict[str, float] = {}
     with scorer(puppets, "logs") as scoring:
         scored = said(
-            scoring, ["a", "abc", "raise"], {"question": ["q"] * 3},
-            log_extra=extras.__setitem__, log_metric=metrics.__setitem__,
-        )  # fmt: skip
+            scoring,
+            ["a", "abc", "raise"],
+            {"question": ["q"] * 3},
+            log_extra=extras.__setitem__,
+            log_metric=metrics.__setitem__,
+        )
     assert extras["seen"] == ["A", "ABC", None] and metrics == {"logs/length": 2.0}
     assert [fault.row for fault in scored.failures] == [2]
 

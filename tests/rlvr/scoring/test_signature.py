@@ -86,9 +86,17 @@ def test_options_without_a_type_hint_may_be_columns_unless_their_default_is_a_va
 
 
 def _options(
-    completions: Any, *, one: float | None = None, two: bool = False, three: Literal["a", "b"] = "a",
-    many: list[str] | None = None, either: list[Any] | str = "x", anything: Any = None, untyped=None, **kwargs: Any,
-) -> list[float]:  # fmt: skip
+    completions: Any,
+    *,
+    one: float | None = None,
+    two: bool = False,
+    three: Literal["a", "b"] = "a",
+    many: list[str] | None = None,
+    either: list[Any] | str = "x",
+    anything: Any = None,
+    untyped=None,
+    **kwargs: Any,
+) -> list[float]:
     return [float(bool(two))] * len(completions)
 
 

@@ -50,8 +50,11 @@ def exporting(*words: str | Path) -> Iterator[tuple[subprocess.Popen[str], int]]
     """The exporter as a process, and its port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "rlvr.tracking.prometheus_exporter", *map(str, words), "--port", "0"],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -236,6 +239,9 @@ def test_wrong_arguments_exit_with_2(tmp_path: Path) -> None:
         ):
             found = subprocess.run(
                 [sys.executable, "-m", "rlvr.tracking.prometheus_exporter", *map(str, words)],
-                cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
-            )  # fmt: skip
+                cwd=REPOSITORY,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
             assert found.returncode == 2 and said in found.stderr and "Traceback" not in found.stderr

@@ -44,9 +44,15 @@ def run(folder: Path) -> FinishedRun:
     ):
         data = load_task(TaskSpec("arithmetic", {"operations": operation, "train_rows": 24, "test_rows": 6}))
         for split in ("train", "test"):
-            lines = [{"prompt": row["prompt"], gold: row["final_answer"], "difficulty": hard,
-                      **({"digits": [1, 2]} if label == "minus" else {})}
-                     for row in data.split(split)]  # fmt: skip
+            lines = [
+                {
+                    "prompt": row["prompt"],
+                    gold: row["final_answer"],
+                    "difficulty": hard,
+                    **({"digits": [1, 2]} if label == "minus" else {}),
+                }
+                for row in data.split(split)
+            ]
             path = folder / label / f"{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -54,10 +60,14 @@ def run(folder: Path) -> FinishedRun:
     (folder / "difference.py").write_text(REWARDS)
     rewards: list[dict[str, Any]] = [
         {"name": "math_correctness", "applies_to": ["plus"]},
-        {"name": f"{folder}/difference.py", "applies_to": ["minus"], "where": "trainer",
-         "options": {"folder": str(folder)}},
+        {
+            "name": f"{folder}/difference.py",
+            "applies_to": ["minus"],
+            "where": "trainer",
+            "options": {"folder": str(folder)},
+        },
         {"name": "answer_format", "weight": 0.2},
-    ]  # fmt: skip
+    ]
     words = ["--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"), "--output_dir", str(folder / "run")]
     words += ["--task", "null", "--tasks", json.dumps(tasks), "--rewards", json.dumps(rewards)]
     words += ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--report_to", "none", "--max_steps", "4"]

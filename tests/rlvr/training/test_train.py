@@ -702,9 +702,14 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     ],
 )
 def test_trained_weights_wait_for_room_on_the_disk(
-    makes_room: bool, stopped: bool, longest_s: float, why: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+    makes_room: bool,
+    stopped: bool,
+    longest_s: float,
+    why: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     trainer, _, _ = build(tmp_path, settings={"max_steps": 1})
     usage, free = shutil.disk_usage(tmp_path), iter([10, 10, 10**9 if makes_room else 10, 10])
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(free)))

@@ -199,8 +199,9 @@ def split_calls(calls: Sequence[RewardCall], infos: Sequence[ServerInfo | None])
     batch = calls[0].batch
     names = sorted({name for call in calls for name in call.names})
     if calls[0].row is None:
-        return [RequestShard(rows, list(range(len(calls))))
-                for rows in split_rows(batch, names, range(batch.rows), infos)]  # fmt: skip
+        return [
+            RequestShard(rows, list(range(len(calls)))) for rows in split_rows(batch, names, range(batch.rows), infos)
+        ]
     call_of_row = {call.row: number for number, call in enumerate(calls) if call.row is not None}
     shards = split_rows(batch, names, sorted(call_of_row), infos)
     return [RequestShard(rows, [call_of_row[row] for row in rows], one_by_one=True) for rows in shards]

@@ -209,12 +209,16 @@ class RayRewardBackend(RewardBackend):
             WorkerError: there is no cluster.
         """
         message = {
-            "action": "score", "specs": [one.specs for one in self._sets], "folder": os.getcwd(),
-            "timeout_s": timeout_s, "tasks": list(tasks),
-        }  # fmt: skip
+            "action": "score",
+            "specs": [one.specs for one in self._sets],
+            "folder": os.getcwd(),
+            "timeout_s": timeout_s,
+            "tasks": list(tasks),
+        }
         reply = self._open().ask(message, end)
         return [
-            [TaskResult(*result) for result in outcome["done"]] if "done" in outcome
+            [TaskResult(*result) for result in outcome["done"]]
+            if "done" in outcome
             else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(items)
             for (_, items, _), outcome in zip(tasks, reply["outcomes"], strict=True)
-        ]  # fmt: skip
+        ]

@@ -131,9 +131,12 @@ class Cluster:
         os.environ.update(environment)
         try:
             address_info = _init(
-                address="local", num_cpus=len(os.sched_getaffinity(0)), num_gpus=0, include_dashboard=False,
+                address="local",
+                num_cpus=len(os.sched_getaffinity(0)),
+                num_gpus=0,
+                include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
-            )  # fmt: skip
+            )
         except BaseException:
             self._release()
             raise

@@ -78,12 +78,15 @@ def _handshake(message: Mapping[str, Any]) -> dict[str, Any]:
     if not nodes:
         raise Unreachable(NO_NODE)
     pending = {
-        ray.remote(handshake).options(
-            num_cpus=0, max_retries=0,
+        ray.remote(handshake)
+        .options(
+            num_cpus=0,
+            max_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-        ).remote(message["specs"], message["folder"]): node["NodeManagerAddress"]
+        )
+        .remote(message["specs"], message["folder"]): node["NodeManagerAddress"]
         for node_id, node in nodes
-    }  # fmt: skip
+    }
     replies: list[dict[str, Any]] = []
     unsuitable: dict[str, str] = {}
     lost: Exception | None = None
@@ -131,8 +134,10 @@ def _judge(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ACTIONS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "handshake": _handshake, "score": _score, "judge": _judge,
-}  # fmt: skip
+    "handshake": _handshake,
+    "score": _score,
+    "judge": _judge,
+}
 
 
 def _nodes() -> dict[str, dict[str, Any]]:

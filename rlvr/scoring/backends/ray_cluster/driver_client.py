@@ -46,8 +46,9 @@ def require_ray(subject: str, where: str) -> None:
         raise InputError(
             f"{subject} should run on Ray (where: {where}), which is not installed here{of_client}: "
             "pip install -e '.[ray]' -c constraints.txt.",
-            kind="not-installed", key="where",
-        )  # fmt: skip
+            kind="not-installed",
+            key="where",
+        )
 
 
 class RayDriverClient:
@@ -112,8 +113,10 @@ class RayDriverClient:
             with contextlib.suppress(WorkerError):
                 self.pool.map(
                     [pickle.dumps({"action": "leave"})],
-                    timeout_s=LEAVE_TIMEOUT_S, batch_timeout_s=LEAVE_TIMEOUT_S, count_waiting=True,
-                )  # fmt: skip
+                    timeout_s=LEAVE_TIMEOUT_S,
+                    batch_timeout_s=LEAVE_TIMEOUT_S,
+                    count_waiting=True,
+                )
         self.pool.close()
 
 

@@ -36,26 +36,51 @@ KILLED = "was killed, most often because the host's memory"
     [
         ([ProcessExit(0, 2, "lora_r is 0.", 1.0)], 2, "lora_r is 0.", "a recipe that is wrong keeps its own exit code"),
         ([ProcessExit(0, 1, "RuntimeError: full", 1.0)], 1, "RuntimeError: full", "any other failure"),
-        ([ProcessExit(0, 1, "peer is gone", 2.0), ProcessExit(1, 1, "OutOfMemoryError: no", 1.0)], 1,
-         "OutOfMemoryError: no",
-         "the first failure is the cause, not rank 0, which only noticed it"),
-        ([ProcessExit(0, None), ProcessExit(1, 1, "ValueError: x", 1.0)], 1, "ValueError: x",
-         "a process that the launcher killed afterwards is not the cause"),
-        ([ProcessExit(0, 75, "Stopped by SIGTERM.", 3.0), ProcessExit(1, None)], 1, KILLED,
-         "a process that the kernel killed is; the launcher then stopped the other"),
-        ([ProcessExit(1, 75, "Stopped. b", 1.0), ProcessExit(0, 75, "Stopped. a: the same command continues.", 2.0)],
-         75,
-         "Stopped. a: `scripts/sagemaker.py resume JOB` continues.", "all stopped early: rank 0's message"),
-        ([ProcessExit(1, 75, "before training: 30 % right", 1.0)], 75, "Stopped early. `scripts/sagemaker.py resume",
-         "a host without rank 0, whose processes do not say why they stopped"),
+        (
+            [ProcessExit(0, 1, "peer is gone", 2.0), ProcessExit(1, 1, "OutOfMemoryError: no", 1.0)],
+            1,
+            "OutOfMemoryError: no",
+            "the first failure is the cause, not rank 0, which only noticed it",
+        ),
+        (
+            [ProcessExit(0, None), ProcessExit(1, 1, "ValueError: x", 1.0)],
+            1,
+            "ValueError: x",
+            "a process that the launcher killed afterwards is not the cause",
+        ),
+        (
+            [ProcessExit(0, 75, "Stopped by SIGTERM.", 3.0), ProcessExit(1, None)],
+            1,
+            KILLED,
+            "a process that the kernel killed is; the launcher then stopped the other",
+        ),
+        (
+            [ProcessExit(1, 75, "Stopped. b", 1.0), ProcessExit(0, 75, "Stopped. a: the same command continues.", 2.0)],
+            75,
+            "Stopped. a: `scripts/sagemaker.py resume JOB` continues.",
+            "all stopped early: rank 0's message",
+        ),
+        (
+            [ProcessExit(1, 75, "before training: 30 % right", 1.0)],
+            75,
+            "Stopped early. `scripts/sagemaker.py resume",
+            "a host without rank 0, whose processes do not say why they stopped",
+        ),
         ([ProcessExit(0, 75, "Stopped.", 1.0)], 75, "resume JOB` continues.", "a message without the next command"),
-        ([ProcessExit(0, 0, "report", 1.0), ProcessExit(1, 3, "", 2.0)], 3,
-         "Process 1 ended with exit code 3 and no message.",
-         "a process without a message"),
-        ([], 1, "The launcher ended with exit code 9 before any training process started",
-         "a launcher that could not start"),
+        (
+            [ProcessExit(0, 0, "report", 1.0), ProcessExit(1, 3, "", 2.0)],
+            3,
+            "Process 1 ended with exit code 3 and no message.",
+            "a process without a message",
+        ),
+        (
+            [],
+            1,
+            "The launcher ended with exit code 9 before any training process started",
+            "a launcher that could not start",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_reason_is_that_of_the_first_failure(exits: list[ProcessExit], code: int, words: str, why: str) -> None:
     reason, job_code = failure_reason.failure_reason(exits, 9)
     assert words in reason and job_code == code, why

@@ -71,9 +71,14 @@ def hosts(
         resources = {"current_host": name, "hosts": everyone, "instance_groups": listed}
         (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
         environment = {
-            **containers.environment_of_the_image(), **SECRETS, "GRPO_HOST": name, "GRPO_RAY": "1",
-            "GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus", "RAY_GRAFANA_HOST": "grafana:3000",
-        }  # fmt: skip
+            **containers.environment_of_the_image(),
+            **SECRETS,
+            "GRPO_HOST": name,
+            "GRPO_RAY": "1",
+            "GRPO_TRAIN_GROUP": "train",
+            "GRPO_JUDGE_GROUP": "cpus",
+            "RAY_GRAFANA_HOST": "grafana:3000",
+        }
         started.append(Host(name, ml, ["/bin/bash", "-c", script], environment, folder / f"{name}.log"))
     attempt = containers.start(started, folder)
     try:
@@ -168,18 +173,41 @@ RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
 @pytest.mark.parametrize(
     ("scripts", "host", "words", "why"),
     [
-        ({"algo-2": RUN.format("leader"), "algo-3": training("train", "false")}, "algo-3",
-         "algo-2, which leads the training, ended before the training started", "the head will never come"),
-        ({"algo-1": RUN.format("judge"), "algo-2": training("train", "false")}, "algo-2",
-         "A host ended before it could join the Ray cluster. Missing: ", "one that is gone"),
-        ({"algo-2": training("train", "false", start_s=1)}, "algo-2",
-         "algo-1 did not join the Ray cluster within 1 seconds", "one that never came"),
-        ({"algo-1": training("ray-node", start_s=1)}, "algo-1",
-         "algo-2, which leads the training, did not answer within 1 seconds", "a head that never came"),
-        ({"algo-2": f"export TRIES=2; cd /opt/ml/input/data/code; mv broken.py ray.py; {training('train', 'false')}"},
-         "algo-2", "Ray could not be started on algo-2: ImportError: libray.so", "what would be paid for half an hour"),
+        (
+            {"algo-2": RUN.format("leader"), "algo-3": training("train", "false")},
+            "algo-3",
+            "algo-2, which leads the training, ended before the training started",
+            "the head will never come",
+        ),
+        (
+            {"algo-1": RUN.format("judge"), "algo-2": training("train", "false")},
+            "algo-2",
+            "A host ended before it could join the Ray cluster. Missing: ",
+            "one that is gone",
+        ),
+        (
+            {"algo-2": training("train", "false", start_s=1)},
+            "algo-2",
+            "algo-1 did not join the Ray cluster within 1 seconds",
+            "one that never came",
+        ),
+        (
+            {"algo-1": training("ray-node", start_s=1)},
+            "algo-1",
+            "algo-2, which leads the training, did not answer within 1 seconds",
+            "a head that never came",
+        ),
+        (
+            {
+                "algo-2": "export TRIES=2; cd /opt/ml/input/data/code; mv broken.py ray.py; "
+                f"{training('train', 'false')}"
+            },
+            "algo-2",
+            "Ray could not be started on algo-2: ImportError: libray.so",
+            "what would be paid for half an hour",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_missing_host_is_named_and_nothing_trains(
     tmp_path: Path, scripts: dict[str, str], host: str, words: str, why: str
 ) -> None:

@@ -58,7 +58,7 @@ ROLES = {"train": "gpus", "judge": "judges"}
         (MIXED, ROLES, "algo-4", 0, ("judge", 1, 2, 2, "algo-2"), "the second judge"),
         (THREE, {**ROLES, "rollout": "servers"}, "algo-1", 1, ("rollout", 0, 1, 1, "algo-3"), "all three roles"),
     ],
-)  # fmt: skip
+)
 def test_a_host_finds_its_role_and_rank(
     groups: dict[str, list[str]], roles: dict[str, str], host: str, gpus: int, expected: tuple[Any, ...], why: str
 ) -> None:
@@ -146,7 +146,10 @@ def test_the_assignments_are_safe_to_evaluate_in_a_shell(tmp_path: Path) -> None
 def test_an_error_is_one_line_and_exit_code_2() -> None:
     run = subprocess.run(
         [sys.executable, "-S", "-m", "rlvr.sagemaker.container.topology"],
-        cwd=REPOSITORY, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 2 and run.stdout == ""
     assert "/opt/ml/input/config/resourceconfig.json" in run.stderr and run.stderr.count("\n") == 1

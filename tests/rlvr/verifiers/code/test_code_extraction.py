@@ -101,7 +101,7 @@ PYTHON = [
     (fenced("x\n", "pythonic"), None, "a label that only begins so"),
     ("```python\nprint(1)\n~~~\n", None, "closed by the other kind"),
     ("````python\nprint(1)\n```\n", None, "closed by a shorter one"),
-]  # fmt: skip
+]
 
 THOUGHTS = [
     (f"<think>\n{fenced(B)}</think>\n{fenced(A)}", A, "a draft among the thoughts"),
@@ -149,9 +149,23 @@ CPP = "int main() {}\n"
 
 @pytest.mark.parametrize(
     ("label", "counts"),
-    [("cpp", True), ("c++", True), ("C++", True), ("c++17", True), ("cpp17", True), ("cc", True), ("cxx", True),
-     ("a.cpp", True), ("a.py", False), ("", True), ("c", False), ("python", False), ("csharp", False), ("c#", False)],
-)  # fmt: skip
+    [
+        ("cpp", True),
+        ("c++", True),
+        ("C++", True),
+        ("c++17", True),
+        ("cpp17", True),
+        ("cc", True),
+        ("cxx", True),
+        ("a.cpp", True),
+        ("a.py", False),
+        ("", True),
+        ("c", False),
+        ("python", False),
+        ("csharp", False),
+        ("c#", False),
+    ],
+)
 def test_a_block_in_another_language_is_not_the_program(label: str, counts: bool) -> None:
     assert (extract_program(fenced(CPP, label), language="cpp").program == CPP) == counts
     assert is_label_of(label.lower(), "cpp") == counts
@@ -209,7 +223,7 @@ def test_a_bare_turn_is_a_program_if_the_option_is_set(completion: str, program:
         ([{"role": "assistant", "content": "Sure:\n```python\n"}], "print('a')\n```", A, "an answer that was begun"),
         (None, fenced(A), A, "no prompt"),
     ],
-)  # fmt: skip
+)
 def test_the_prefill_of_the_prompt_is_part_of_the_answer(
     prompt: Any, completion: str, program: str | None, why: str
 ) -> None:
@@ -231,14 +245,17 @@ PREFIX = 'from typing import List\n\n\ndef helper():\n    pass\n\n\ndef f(x: Lis
     ("program", "expected", "why"),
     [
         ("    return 1\n", PREFIX + "    return 1\n", "the rest of the function"),
-        ("def f(x):\n    return 1\n", PREFIX[: PREFIX.index("\n\n\ndef f")] + "\n\ndef f(x):\n    return 1\n",
-         "the function itself keeps imports and helpers"),
+        (
+            "def f(x):\n    return 1\n",
+            PREFIX[: PREFIX.index("\n\n\ndef f")] + "\n\ndef f(x):\n    return 1\n",
+            "the function itself keeps imports and helpers",
+        ),
         ("f = lambda x: 1\n", PREFIX[: PREFIX.index("\n\n\ndef f")] + "\n\nf = lambda x: 1\n", "in another form"),
         ("    def f(x):\n", PREFIX + "    def f(x):\n", "a function within is not it"),
         ("    if f == 1: f(2)\n", PREFIX + "    if f == 1: f(2)\n", "nor is a call"),
         (FUTURE, FUTURE, "such an import must stand first"),
     ],
-)  # fmt: skip
+)
 def test_the_prefix_of_the_problem_precedes_the_program(program: str, expected: str, why: str) -> None:
     assert with_prefix(program, PREFIX, "f", "python") == expected, why
 
@@ -257,8 +274,26 @@ def test_a_cpp_function_is_recognised() -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-PIECES = ["```", "```python", "~~~", "````", "<code>", "</code>", "<think>", "</think>", "x", " ", "\n", "\n", "\r",
-          "Question:", '"', "`", "<|im_end|>", "    "]  # fmt: skip
+PIECES = [
+    "```",
+    "```python",
+    "~~~",
+    "````",
+    "<code>",
+    "</code>",
+    "<think>",
+    "</think>",
+    "x",
+    " ",
+    "\n",
+    "\n",
+    "\r",
+    "Question:",
+    '"',
+    "`",
+    "<|im_end|>",
+    "    ",
+]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.sampled_from(BLOCK_CHOICES), st.booleans(), st.booleans())
@@ -295,12 +330,44 @@ def test_lone_surrogates_stay_in_the_program() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["`", "```\n", "```python\n", "~~~~\n", "`" * 50 + "\n", "``` `\n", "<code>", "</code>", "<code>x</code>", "<code",
-     "<code>```\n", "<think>", "</think>", "<think></think>", '"</think>"', "<", "\n", " ", "\t", "\r", "x", "   ```",
-     "   ", "<a>", "```</a>", "```<a> ", "Question:\n", "Example:\n", "\nQuestion", "<|im_end|>", "\ud800", "\0", "f(",
-     "int f("],
+    [
+        "`",
+        "```\n",
+        "```python\n",
+        "~~~~\n",
+        "`" * 50 + "\n",
+        "``` `\n",
+        "<code>",
+        "</code>",
+        "<code>x</code>",
+        "<code",
+        "<code>```\n",
+        "<think>",
+        "</think>",
+        "<think></think>",
+        '"</think>"',
+        "<",
+        "\n",
+        " ",
+        "\t",
+        "\r",
+        "x",
+        "   ```",
+        "   ",
+        "<a>",
+        "```</a>",
+        "```<a> ",
+        "Question:\n",
+        "Example:\n",
+        "\nQuestion",
+        "<|im_end|>",
+        "\ud800",
+        "\0",
+        "f(",
+        "int f(",
+    ],
     ids=repr,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("around", [("", ""), ("```python\nx\n```\n", "\n```\n"), ("<code>", "</code>")], ids=repr)
 def test_repeated_markup_is_parsed_in_linear_time(piece: str, around: tuple[str, str]) -> None:
     bomb = around[0] + piece * (300_000 // len(piece)) + around[1]

@@ -136,7 +136,7 @@ OUTPUTS = [
     ("yes_no", "Yes", b"y", DIFFERENT, "all of them"),
     ("yes_no", "straße".upper(), "straße".encode(), DIFFERENT, "only ASCII has a case"),
     ("yes_no", "KELVIN", "\u212aelvin".encode(), DIFFERENT, "the Kelvin sign is no k"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("comparison", "expected", "got", "same", "why"), OUTPUTS)

@@ -78,8 +78,13 @@ VALUES = [
     ("exact", {"a": 1}, {"b": 1}, DIFFERENT, "another key"),
     ("exact", {"a": 1}, {"a": 1, "b": 2}, DIFFERENT, "one key more"),
     ("exact", {1, 2}, {1, 3}, DIFFERENT, "another item"),
-    ("exact", {frozenset({1}): "a", frozenset({2}): "b"}, {frozenset({2}): "a", frozenset({1}): "b"}, DIFFERENT,
-     "swapped"),
+    (
+        "exact",
+        {frozenset({1}): "a", frozenset({2}): "b"},
+        {frozenset({2}): "a", frozenset({1}): "b"},
+        DIFFERENT,
+        "swapped",
+    ),
     ("exact", 0.1 + 0.2, 0.3, DIFFERENT, "no tolerance"),
     ("exact", 2**53 + 1, float(2**53), DIFFERENT, "exactly"),
     ("exact", 5, Everything(), DIFFERENT, "an object that equals everything"),
@@ -117,7 +122,7 @@ VALUES = [
     ("unordered", [1], [True], DIFFERENT, "True is not 1"),
     ("unordered", [1], [Everything()], DIFFERENT, "an object that equals everything"),
     ("unordered", [1, 2], {1, 2}, DIFFERENT, "a set is no list"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("comparison", "expected", "got", "same", "why"), VALUES)
@@ -240,14 +245,18 @@ SAME_HASH = 2**61 - 1  # integers that differ by it have one hash
         (list(range(5000)), [number * SAME_HASH for number in range(5000)], "unordered", "integers of one hash"),
         (list(range(5000)), [complex(-1000003.0 * i, i) for i in range(5000)], "unordered", "complex ones"),
         ([0] * 200_000, [0] * 200_000, "unordered", "one item very often"),
-        ([{"a": number} for number in range(5000)], [{"a": number} for number in range(4999, -1, -1)], "unordered",
-         "dictionaries"),
+        (
+            [{"a": number} for number in range(5000)],
+            [{"a": number} for number in range(4999, -1, -1)],
+            "unordered",
+            "dictionaries",
+        ),
         ([[number] for number in range(100_000)], [[0]] * 100_000, "unordered", "lists"),
         ({str(number): 0 for number in range(100_000)}, dict.fromkeys(range(100_000), 0), "exact", "keys as text"),
         ({float(number) for number in range(100_000)}, set(range(100_000)), "float", "numbers in a set"),
         ("x" * 10_000_000, "x" * 9_999_999 + "y", "exact", "long text"),
     ],
-)  # fmt: skip
+)
 def test_hostile_values_are_compared_fast(expected: Any, got: Any, comparison: str, why: str) -> None:
     started = time.process_time()
     value_fault(expected, got, comparison=comparison)

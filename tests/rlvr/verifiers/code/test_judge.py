@@ -68,22 +68,20 @@ VERDICTS_CPP = [
     ("", "CE", "no main"),
     ("int main() { for (;;) {} }", "TLE", "computes for ever"),
     ("#include <vector>\nint main() { std::vector<char> v(1 << 30, 1); return v[5] - 1; }", "MLE", "too much memory"),
-    ("#include <cstdio>\nint main() { for (;;) std::puts(\"xxxxxxxxxxxxxxxx\"); }", "OLE", "too much output"),
+    ('#include <cstdio>\nint main() { for (;;) std::puts("xxxxxxxxxxxxxxxx"); }', "OLE", "too much output"),
     ("int main() { return *(volatile int *)nullptr; }", "RE", "a segmentation fault"),
-    ("#include <cstdio>\nint main() { std::puts(\"1\"); return 1; }", "RE", "the right output, but a failure"),
-    ("#include <cstdio>\nint main() { std::puts(\"1\"); }", "AC", "right, without the header that is precompiled"),
+    ('#include <cstdio>\nint main() { std::puts("1"); return 1; }', "RE", "the right output, but a failure"),
+    ('#include <cstdio>\nint main() { std::puts("1"); }', "AC", "right, without the header that is precompiled"),
     ("#define N 1\n#include <bits/stdc++.h>\nint main() { std::cout << N; }", "AC", "something before the #include"),
     ("#include <iostream>\n#include <bits/stdc++.h>\nint main() { std::cout << 1; }", "AC", "another header first"),
     ("#include <bits/stdc++.h>\n#include <bits/stdc++.h>\nint main() { std::cout << 1; }", "AC", "the header twice"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.slow
 def test_each_failure_of_a_compiled_program_has_its_verdict() -> None:
     limits = Limits(time_s=0.5, wall_s=20.0, memory_mb=64, output_kb=256)
-    judged = judge_many(
-        [Submission(program, "cpp", ONE, limits=limits) for program, _, _ in VERDICTS_CPP]
-    )  # fmt: skip
+    judged = judge_many([Submission(program, "cpp", ONE, limits=limits) for program, _, _ in VERDICTS_CPP])
     got = {why: judgement.verdicts for (_, _, why), judgement in zip(VERDICTS_CPP, judged, strict=True)}
     assert got == {why: [verdict] for _, verdict, why in VERDICTS_CPP}
 
@@ -149,17 +147,28 @@ def test_function_calls(program: str, arguments: list, expected: object, verdict
 
 
 CALLS_CPP = [
-    ("vector<int> f(const vector<int>& v, string s) { auto r = v; r.push_back(s.size()); return r; }",
-     "vector<int> f(const vector<int>&, string)", [[1, 2], "héy"], [1, 2, 4]),
-    ("map<string, pair<int, double>> f(int n) { return {{\"a\", {n, 0.5}}}; }\nint main() { return 1; }",
-     "map<string, pair<int, double>> f(int)", [3], {"a": [3, 0.5]}),
+    (
+        "vector<int> f(const vector<int>& v, string s) { auto r = v; r.push_back(s.size()); return r; }",
+        "vector<int> f(const vector<int>&, string)",
+        [[1, 2], "héy"],
+        [1, 2, 4],
+    ),
+    (
+        'map<string, pair<int, double>> f(int n) { return {{"a", {n, 0.5}}}; }\nint main() { return 1; }',
+        "map<string, pair<int, double>> f(int)",
+        [3],
+        {"a": [3, 0.5]},
+    ),
     ("void f(vector<string>& v) { sort(v.begin(), v.end()); }", "void f(vector<string>&)", [["b", "a"]], ["a", "b"]),
-    ("bool f(char c, long long n) { return n < -4e9; }", "bool f(char, long long)", ["x", -5 * 10**9],
-     True),
-    ("vector<vector<int>> f(vector<vector<int>> g) { swap(g[0], g[1]); return g; }",
-     "vector<vector<int>> f(vector<vector<int>>)", [[[1], [2, 3]]], [[2, 3], [1]]),
-    ("string f(string s) { return s + \"\\\"\\n\"; }", "string f(string)", ["a\\"], "a\\\"\n"),
-]  # fmt: skip
+    ("bool f(char c, long long n) { return n < -4e9; }", "bool f(char, long long)", ["x", -5 * 10**9], True),
+    (
+        "vector<vector<int>> f(vector<vector<int>> g) { swap(g[0], g[1]); return g; }",
+        "vector<vector<int>> f(vector<vector<int>>)",
+        [[[1], [2, 3]]],
+        [[2, 3], [1]],
+    ),
+    ('string f(string s) { return s + "\\"\\n"; }', "string f(string)", ["a\\"], 'a\\"\n'),
+]
 
 
 @pytest.mark.slow
@@ -170,7 +179,7 @@ def test_function_calls_in_cpp() -> None:
             Submission(using + program, "cpp", [{"call": given, "expected": value}], entry_point="f", signature=sign)
             for program, sign, given, value in CALLS_CPP
         ]
-    )  # fmt: skip
+    )
     assert [judgement.verdicts for judgement in judged] == [["AC"]] * len(CALLS_CPP), [j.feedback for j in judged]
 
 
@@ -185,27 +194,55 @@ ASSERTS = [
     ("def f(xs): xs.append(1)", "a = [3]\nf(a)\nassert a == [3, 1]", "AC", "changes its argument"),
     ("def f(g, x): return g(x) + 1", "assert f(lambda x: x * 10, 2) == 21", "AC", "takes a function"),
     ("def f(n):\n    yield from range(n)", "assert list(f(3)) == [0, 1, 2]", "AC", "a generator"),
-    ("class P:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x",
-     "p = P(4)\nassert p.twice() == 8 and p.x == 4", "AC", "a class"),
-    ("class E(ValueError): pass\ndef f(): raise E('no')", "try:\n    f()\nexcept E as e:\n    assert str(e) == 'no'\n"
-     "else:\n    assert False", "AC", "its own exception"),
+    (
+        "class P:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x",
+        "p = P(4)\nassert p.twice() == 8 and p.x == 4",
+        "AC",
+        "a class",
+    ),
+    (
+        "class E(ValueError): pass\ndef f(): raise E('no')",
+        "try:\n    f()\nexcept E as e:\n    assert str(e) == 'no'\nelse:\n    assert False",
+        "AC",
+        "its own exception",
+    ),
     ("def f(x): return {x: {1, 2}}", "assert f('a') == {'a': {2, 1}}", "AC", "dictionaries and sets"),
     ("def f(x): raise StopIteration", "assert all(map(f, [1, 2]))", "RE", "an exception that would end a loop"),
     ("abs = lambda x: 0\ndef f(x): return 7", "assert abs(f(2) - 4) < 1e-6", "WA", "a builtin of its own"),
-    ("class M:\n    isclose = lambda *a, **k: True\nmath = M()\ndef f(x): return 7",
-     "import math\nassert math.isclose(f(2), 4)", "WA", "a module of its own"),
-    ("class A:\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0\ndef f(x): return A()",
-     "r = f(2)\nassert r == 4", "WA", "an object that equals everything"),
-    ("class A:\n    def __sub__(self, o): return 0\ndef f(x): return A()", "assert abs(f(2) - 4) < 1e-6", "RE",
-     "an object that computes as it likes"),
-    ("class A(int):\n    def __eq__(self, o): return True\ndef f(x): return A(7)", "r = f(2)\nassert r == 4", "WA",
-     "a number that equals everything"),
+    (
+        "class M:\n    isclose = lambda *a, **k: True\nmath = M()\ndef f(x): return 7",
+        "import math\nassert math.isclose(f(2), 4)",
+        "WA",
+        "a module of its own",
+    ),
+    (
+        "class A:\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0\ndef f(x): return A()",
+        "r = f(2)\nassert r == 4",
+        "WA",
+        "an object that equals everything",
+    ),
+    (
+        "class A:\n    def __sub__(self, o): return 0\ndef f(x): return A()",
+        "assert abs(f(2) - 4) < 1e-6",
+        "RE",
+        "an object that computes as it likes",
+    ),
+    (
+        "class A(int):\n    def __eq__(self, o): return True\ndef f(x): return A(7)",
+        "r = f(2)\nassert r == 4",
+        "WA",
+        "a number that equals everything",
+    ),
     ("def f(x):\n    import sys\n    sys.exit(0)", "r = f(2)\nassert r == 4", "RE", "ends well in the middle"),
     ("def f(x):\n    while True: pass", "r = f(2)\nassert r == 4", "TLE", "does not end"),
-    ("def f(xs, t):  # import\n    return [isinstance(x, t) for x in xs]", "assert f([1, 'a'], int)[0] is True",
-     "AC", "takes a type"),
+    (
+        "def f(xs, t):  # import\n    return [isinstance(x, t) for x in xs]",
+        "assert f([1, 'a'], int)[0] is True",
+        "AC",
+        "takes a type",
+    ),
     ("raise SystemExit(0)", "r = f(2)\nassert r == 4", "RE", "ends well at once"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("program, test, verdict, why", ASSERTS, ids=[row[-1] for row in ASSERTS])
@@ -291,12 +328,24 @@ INVALID = [
     ({"tests": [{"assert": ""}]}, "assertless-test", "assert", "no statement"),
     ({"tests": [{"assert": "assert 1"}], "language": "cpp"}, "unsupported-test", "assert", "a Python assert for C++"),
     ({"tests": [CALL], "entry_point": "f", "language": "cpp"}, "missing-signature", "signature", "no signature"),
-    ({"tests": [CALL], "entry_point": "f", "signature": "int f", "language": "cpp"}, "invalid-signature", "signature",
-     "no parameters"),
-    ({"tests": [CALL], "entry_point": "f", "signature": "int g(int)", "language": "cpp"}, "invalid-signature",
-     "signature", "another function's"),
-    ({"tests": [CALL, SUMS[0]], "entry_point": "f", "signature": "int f(int)", "language": "cpp"}, "mixed-tests", None,
-     "a program has one main"),
+    (
+        {"tests": [CALL], "entry_point": "f", "signature": "int f", "language": "cpp"},
+        "invalid-signature",
+        "signature",
+        "no parameters",
+    ),
+    (
+        {"tests": [CALL], "entry_point": "f", "signature": "int g(int)", "language": "cpp"},
+        "invalid-signature",
+        "signature",
+        "another function's",
+    ),
+    (
+        {"tests": [CALL, SUMS[0]], "entry_point": "f", "signature": "int f(int)", "language": "cpp"},
+        "mixed-tests",
+        None,
+        "a program has one main",
+    ),
     ({"comparison": "tokns"}, "unknown-choice", "comparison", "a typo"),
     ({"tolerance": 2}, "invalid-tolerance", "tolerance", "everything would be right"),
     ({"tolerance": 0.01}, "tolerance-without-float", "tolerance", "lines have no tolerance"),
@@ -306,7 +355,7 @@ INVALID = [
     ({"program": 3}, "wrong-type", "program", "no text"),
     ({"limits": 3}, "wrong-type", "limits", "no Limits"),
     ({"colour": 3}, "invalid-submission", None, "no such argument"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("change, kind, key, why", INVALID, ids=[f"{kind}-{why}" for _, kind, _, why in INVALID])

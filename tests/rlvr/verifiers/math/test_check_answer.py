@@ -46,10 +46,27 @@ def test_a_bare_last_line_counts_only_with_the_option(completion: str, counts: b
 
 @pytest.mark.parametrize(
     "header",
-    ["Question:", "Question 2:", "**Question:**", "### Problem 3", "Q:", "Q2.", "Problem:", "User:", "Human:",
-     "[Question]", "Example 2:", "Next question:", "Here is another problem.", "<|im_end|>", "<|endoftext|>", "</s>",
-     "QUESTION:", "Exercise 1."],
-)  # fmt: skip
+    [
+        "Question:",
+        "Question 2:",
+        "**Question:**",
+        "### Problem 3",
+        "Q:",
+        "Q2.",
+        "Problem:",
+        "User:",
+        "Human:",
+        "[Question]",
+        "Example 2:",
+        "Next question:",
+        "Here is another problem.",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "</s>",
+        "QUESTION:",
+        "Exercise 1.",
+    ],
+)
 def test_what_follows_the_next_problem_is_not_read(header: str) -> None:
     answered = "6 * 7 = 42.\n#### The final answer is 42"
     completion = f"{answered}\n\n{header} How many?\nSolution: 5.\n#### The final answer is 5"
@@ -78,11 +95,21 @@ def test_what_stood_around_a_thought_does_not_grow_together() -> None:
 @pytest.mark.parametrize(
     ("gold", "plain"),
     [
-        ("70,000", "70000"), ("$1,080", "1080"), (" 18 ", "18"), ("-5", "-5"), ("−5", "-5"), ("18.50", "18.5"),
-        ("18.00", "18"), ("<<6*7=42>>42", "42"), ("2/4", "0.5"), ("1/3", "1/3"), ("50%", "50"), ("1e-3", "0.001"),
+        ("70,000", "70000"),
+        ("$1,080", "1080"),
+        (" 18 ", "18"),
+        ("-5", "-5"),
+        ("−5", "-5"),
+        ("18.50", "18.5"),
+        ("18.00", "18"),
+        ("<<6*7=42>>42", "42"),
+        ("2/4", "0.5"),
+        ("1/3", "1/3"),
+        ("50%", "50"),
+        ("1e-3", "0.001"),
         ("0.1", "0.1"),
     ],
-)  # fmt: skip
+)
 def test_golds_become_bare_numbers(gold: str, plain: str) -> None:
     assert normalise_gold(gold) == plain
 
@@ -90,19 +117,39 @@ def test_golds_become_bare_numbers(gold: str, plain: str) -> None:
 @pytest.mark.parametrize(
     ("gold", "plain"),
     [
-        ("18 apples", "18"), ("x = 3", "x = 3"), ("3 or 4", "3 or 4"), ("$\\sqrt{3}$", "\\sqrt{3}"), ("1,42", "1,42"),
-        ("so\n#### 18", "18"), ("so $\\boxed{\\frac12}$.", "0.5"), ("\\text{Evelyn}", "\\text{Evelyn}"), ("(C)", "(C)"),
+        ("18 apples", "18"),
+        ("x = 3", "x = 3"),
+        ("3 or 4", "3 or 4"),
+        ("$\\sqrt{3}$", "\\sqrt{3}"),
+        ("1,42", "1,42"),
+        ("so\n#### 18", "18"),
+        ("so $\\boxed{\\frac12}$.", "0.5"),
+        ("\\text{Evelyn}", "\\text{Evelyn}"),
+        ("(C)", "(C)"),
     ],
-)  # fmt: skip
+)
 def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
     assert normalise_gold(gold) == plain
 
 
 @pytest.mark.parametrize(
     "gold",
-    ["", "   ", "<<3>>", "forty-two", "\\frac{1}{", "10^{10^{10}}", "She left at noon and then she came back again",
-     "1" * 600, "{" * 40, "3 +", "...", "quite a lot", "\\boxed{1}" * 2000],
-)  # fmt: skip
+    [
+        "",
+        "   ",
+        "<<3>>",
+        "forty-two",
+        "\\frac{1}{",
+        "10^{10^{10}}",
+        "She left at noon and then she came back again",
+        "1" * 600,
+        "{" * 40,
+        "3 +",
+        "...",
+        "quite a lot",
+        "\\boxed{1}" * 2000,
+    ],
+)
 def test_a_gold_that_cannot_be_verified_against_is_refused(gold: str) -> None:
     with pytest.raises(ValueError, match="can be verified"):
         normalise_gold(gold)
@@ -122,17 +169,26 @@ def test_prose_can_be_switched_off() -> None:
     [
         ("#### 1", "#### 1", "plain text"),
         ([{"role": "assistant", "content": "#### 1"}], "#### 1", "one message"),
-        ([{"role": "assistant", "content": ""}, {"role": "tool", "content": "2"},
-          {"role": "assistant", "content": "#### 1"}],
-         "#### 1", "the last message of the assistant counts"),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "#### "}, {"type": "text", "text": "1"}]}],
-         "#### 1", "content in parts"),
+        (
+            [
+                {"role": "assistant", "content": ""},
+                {"role": "tool", "content": "2"},
+                {"role": "assistant", "content": "#### 1"},
+            ],
+            "#### 1",
+            "the last message of the assistant counts",
+        ),
+        (
+            [{"role": "assistant", "content": [{"type": "text", "text": "#### "}, {"type": "text", "text": "1"}]}],
+            "#### 1",
+            "content in parts",
+        ),
         ([{"role": "assistant", "content": None}], "", "a message without text"),
         ([{"role": "user", "content": "#### 1"}], "", "nobody but the assistant answers"),
         ([], "", "no message"),
         (None, "", "no completion"),
     ],
-)  # fmt: skip
+)
 def test_reads_plain_and_chat_completions(completion, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
     assert completion_text(completion) == text, why
     check_answer(completion, "1")
@@ -175,14 +231,31 @@ def test_no_completion_raises(text: str) -> None:
 @pytest.mark.parametrize(
     "bomb",
     [
-        "#" * 1_000_000, "#### " * 200_000, "#### 1\n" * 100_000, "\\boxed{" * 200_000, "\\boxed{1} " * 100_000,
-        "<think>" * 200_000, "</think>" * 200_000, "<answer>" * 200_000, "answer is " * 100_000, "answer is(" * 10_000,
-        "answer to " + "a " * 200_000, "\n" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000, "\nQ" * 200_000,
-        "#### " + "9" * 1_000_000, "#### 9e999999999", "#### " + "(" * 190, "#### 1" + " " * 150 + "x",
-        "not " * 20_000 + "\\boxed{1}", "the" + " " * 500_000 + "answer", "the answer to " * 50_000,
+        "#" * 1_000_000,
+        "#### " * 200_000,
+        "#### 1\n" * 100_000,
+        "\\boxed{" * 200_000,
+        "\\boxed{1} " * 100_000,
+        "<think>" * 200_000,
+        "</think>" * 200_000,
+        "<answer>" * 200_000,
+        "answer is " * 100_000,
+        "answer is(" * 10_000,
+        "answer to " + "a " * 200_000,
+        "\n" * 1_000_000,
+        " " * 1_000_000,
+        "\n \t" * 300_000,
+        "\nQ" * 200_000,
+        "#### " + "9" * 1_000_000,
+        "#### 9e999999999",
+        "#### " + "(" * 190,
+        "#### 1" + " " * 150 + "x",
+        "not " * 20_000 + "\\boxed{1}",
+        "the" + " " * 500_000 + "answer",
+        "the answer to " * 50_000,
     ],
     ids=lambda bomb: bomb[:12].encode("unicode_escape").decode(),
-)  # fmt: skip
+)
 def test_no_completion_takes_long(bomb: str) -> None:
     start = time.process_time()
     assert check_answer(bomb, "42").correct is False

@@ -56,10 +56,13 @@ def test_what_models_usually_write_is_right(completion: str, gold: str) -> None:
     [
         " ".join(f"\\boxed{{\\sqrt{{1764}}+\\sum_{{k=1}}^{{9999}}\\frac{{1}}{{k+{n}}}}}" for n in range(160)),
         " ".join(f"\\boxed{{\\sqrt{{2}}+\\frac{{{n}}}{{7}}-\\frac{{{n}}}{{7}}}}" for n in range(40)),
-        "\\boxed{" * 12500, "The answer is " * 7000, "#### 1\n" * 20000, "<answer>1</answer>" * 5000,
+        "\\boxed{" * 12500,
+        "The answer is " * 7000,
+        "#### 1\n" * 20000,
+        "<answer>1</answer>" * 5000,
     ],
     ids=["sums", "surds", "boxes", "sentences", "marks", "tags"],
-)  # fmt: skip
+)
 def test_one_row_cannot_take_the_time_of_the_others(completion: str) -> None:
     check_answer(r"\boxed{\sqrt{8}}", r"2\sqrt{2}")  # the workers are there
     start = time.monotonic()
@@ -82,16 +85,26 @@ def test_no_answer_stalls_the_verifier(bomb: str, gold: str) -> None:
 @pytest.mark.parametrize(
     ("text", "dangerous", "why"),
     [
-        ("10^{10^{10}}", True, "a tower of numbers"), ("9^9^9", True, "a tower without braces"),
-        ("2^{2^{2^2}}", True, "a tower, and a small one"), ("e^{x^2}", False, "a power of an unknown"),
-        ("e^{-x^2/2}", False, "a bell curve"), ("(e^x)^2", False, "a power squared"), ("2^{2017}", False, "large"),
-        ("2^{99999}", True, "too large"), ("100!", False, "large"), ("99999!", True, "too large"), ("n!", False, "n"),
-        (r"\binom{100}{50} + 10^5", False, "large"), (r"\binom{10^5}{2}", True, "a power in a binomial"),
+        ("10^{10^{10}}", True, "a tower of numbers"),
+        ("9^9^9", True, "a tower without braces"),
+        ("2^{2^{2^2}}", True, "a tower, and a small one"),
+        ("e^{x^2}", False, "a power of an unknown"),
+        ("e^{-x^2/2}", False, "a bell curve"),
+        ("(e^x)^2", False, "a power squared"),
+        ("2^{2017}", False, "large"),
+        ("2^{99999}", True, "too large"),
+        ("100!", False, "large"),
+        ("99999!", True, "too large"),
+        ("n!", False, "n"),
+        (r"\binom{100}{50} + 10^5", False, "large"),
+        (r"\binom{10^5}{2}", True, "a power in a binomial"),
         (r"\binom{100000}{50}", True, "too large"),
-        (r"\frac{1}{1+\frac{1}{1+\frac{1}{x}}}", False, "a continued fraction"), ("(" * 20, True, "nested"),
-        ("x" * 501, True, "long"), ("7" * 121, True, "a long number"),
+        (r"\frac{1}{1+\frac{1}{1+\frac{1}{x}}}", False, "a continued fraction"),
+        ("(" * 20, True, "nested"),
+        ("x" * 501, True, "long"),
+        ("7" * 121, True, "a long number"),
     ],
-)  # fmt: skip
+)
 def test_what_is_dangerous_is_known_by_its_spelling(text: str, dangerous: bool, why: str) -> None:
     assert (check_complexity(canonicalize(text)) is not None) is dangerous, why
 
@@ -117,14 +130,19 @@ def test_workers_that_fail_are_not_held_against_the_model(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("gold", "word", "why"),
     [
-        ("", "empty", "nothing"), (None, "text", "null"), (5, "text", "a number in JSON"),
+        ("", "empty", "nothing"),
+        (None, "text", "null"),
+        (5, "text", "a number in JSON"),
         ("forty-two", "words", "a number in words"),
-        (r"\frac{1}{", "broken off", "cut"), (r"\foo{x}", "not known", "a command that nobody knows"),
-        ("10^{10^{10}}", "tower", "a bomb"), ("1" * 1000, "longer", "long"),
+        (r"\frac{1}{", "broken off", "cut"),
+        (r"\foo{x}", "not known", "a command that nobody knows"),
+        ("10^{10^{10}}", "tower", "a bomb"),
+        ("1" * 1000, "longer", "long"),
         (r"\sqrt{4} = 3", "prove", "a false chain"),
-        ('["28", "28.0"]', "not one", "a list of texts in JSON"), ('["x"]', "not one", "a list of one"),
+        ('["28", "28.0"]', "not one", "a list of texts in JSON"),
+        ('["x"]', "not one", "a list of one"),
     ],
-)  # fmt: skip
+)
 def test_a_gold_that_cannot_be_verified_says_why(gold: object, word: str, why: str) -> None:
     (fault,) = gold_faults([gold])
     assert fault is not None, why
@@ -202,21 +220,85 @@ def test_no_jumble_of_signs_raises(text: str, gold: str) -> None:
 
 
 FRAGMENTS = [
-    "a^", "^", "(", "{", "\\frac", "\\sqrt", "a=", "x,", "1,", "1.", "\\text{a}", "$a$", "$", "\\(", "\\[", "a b ",
-    "and ", "or ", "-", "- ", "not ", "answer is ", "1/", "\\pm", "x_{1}", "|", "!", "\\\\", "&", "\\left(", "a+",
-    "1 ", "1 000 ", "...", "=", "> ", "\\cup", "[0,1]", "½", "x^{", "_", "'", "*", "\\%", "~", "The is ", "\\quad",
-    "= ", "a:", "no ", "so the ", "I ", "is a ", ". A", "; a ", "\\text{ and }", "</", "\\boxed{1} and ", "a^b=",
-    "(a,", "1e", "#",
-]  # fmt: skip
+    "a^",
+    "^",
+    "(",
+    "{",
+    "\\frac",
+    "\\sqrt",
+    "a=",
+    "x,",
+    "1,",
+    "1.",
+    "\\text{a}",
+    "$a$",
+    "$",
+    "\\(",
+    "\\[",
+    "a b ",
+    "and ",
+    "or ",
+    "-",
+    "- ",
+    "not ",
+    "answer is ",
+    "1/",
+    "\\pm",
+    "x_{1}",
+    "|",
+    "!",
+    "\\\\",
+    "&",
+    "\\left(",
+    "a+",
+    "1 ",
+    "1 000 ",
+    "...",
+    "=",
+    "> ",
+    "\\cup",
+    "[0,1]",
+    "½",
+    "x^{",
+    "_",
+    "'",
+    "*",
+    "\\%",
+    "~",
+    "The is ",
+    "\\quad",
+    "= ",
+    "a:",
+    "no ",
+    "so the ",
+    "I ",
+    "is a ",
+    ". A",
+    "; a ",
+    "\\text{ and }",
+    "</",
+    "\\boxed{1} and ",
+    "a^b=",
+    "(a,",
+    "1e",
+    "#",
+]
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)
 def test_no_pattern_backtracks_without_end(fragment: str) -> None:
     text = (fragment * 500)[:490]
     forms = (
-        "\\boxed{%s}", "#### %s", "The answer is %s", "%s", "<answer>%s</answer>", "%s\\boxed{42}", "\\boxed{42}%s",
-        "%s the answer is 42", "\\boxed{42} %s \\boxed{41}",
-    )  # fmt: skip
+        "\\boxed{%s}",
+        "#### %s",
+        "The answer is %s",
+        "%s",
+        "<answer>%s</answer>",
+        "%s\\boxed{42}",
+        "\\boxed{42}%s",
+        "%s the answer is 42",
+        "\\boxed{42} %s \\boxed{41}",
+    )
     for form in forms:
         for tail in ("", "!", "?\x00"):
             start = time.process_time()

@@ -264,8 +264,11 @@ def submission(program: str, **more: Any) -> dict[str, Any]:
 def test_judgements_are_the_same_there_as_here(line: RayDriverClient) -> None:
     programs = ["print(int(input()) + 1)", "print(2)", "print(", "raise SystemExit(3)", "import time; time.sleep(60)"]
     asked = [submission(one, limits=Limits(wall_s=1) if "sleep" in one else None) for one in programs * 2]
-    asked += [submission("def f(x): return x", tests=[{"call": [3], "expected": 3}], entry_point="f"),
-              submission("print(2)", stop_early=True), submission("print(2)", sample=1)]  # fmt: skip
+    asked += [
+        submission("def f(x): return x", tests=[{"call": [3], "expected": 3}], entry_point="f"),
+        submission("print(2)", stop_early=True),
+        submission("print(2)", sample=1),
+    ]
     here, there = judge_here(asked), judge_many(asked)
     assert [(one.verdicts, one.sampled, one.score, one.compile_output) for one in there] == [
         (one.verdicts, one.sampled, one.score, one.compile_output) for one in here

@@ -40,14 +40,24 @@ def test_processes_of_one_run_share_a_cluster_that_ends_with_them(tmp_path: Path
     folder = tmp_path / "files"
     folder.mkdir()
     env = {
-        **os.environ, "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "12345", "SECRET_OF_THE_TRAINER": "1",
+        **os.environ,
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_PORT": "12345",
+        "SECRET_OF_THE_TRAINER": "1",
         "TMPDIR": str(folder),
-    }  # fmt: skip
+    }
     ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(reward)], cwd=REPOSITORY, env=env, text=True,
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(reward)],
+            cwd=REPOSITORY,
+            env=env,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     begun = time.monotonic()
     while not (held := list(folder.glob("grpo-recipes-*-ray-*"))) and time.monotonic() < begun + 100:
         time.sleep(0.05)
