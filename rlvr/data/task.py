@@ -45,8 +45,9 @@ class Task:
         stop_strings: ends of the model's own turn in plain-text prompts, where generation stops. Empty for chat
             prompts, which end at the tokenizer's end-of-turn token.
         notes: a sentence for each change of the data (dropped or held-out rows, seed).
-        gold: returns a completion that deserves every reward, from a row; None for a row without one. Preflight tries
-            the rewards on some (rlvr/preflight/reward_trial.py).
+        gold: returns a completion of a row that the metric scores 1, in the form that the prompts ask for; None for a
+            row without one. The check tries the rewards on some.
+        answer: the column that the metric compares with; None where no column holds an answer.
         parts: the tasks that this one mixes, by label (rlvr/data/mixture.py); empty for a task of its own.
     """
 
@@ -56,6 +57,7 @@ class Task:
     stop_strings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     gold: Callable[[Mapping[str, Any]], str | None] | None = None
+    answer: str | None = "final_answer"
     parts: Mapping[str, Task] = field(default_factory=dict)
 
     def split(self, name: str) -> Dataset:

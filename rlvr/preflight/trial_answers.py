@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.data.task import Task
 from rlvr.environments.proxies import Environments
 from rlvr.red_team.attacks import NOISE
-from rlvr.red_team.target import REFERENCE_FORMS, answer_column
+from rlvr.red_team.target import REFERENCE_FORMS, answer_column, written_gold
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.results import Scored
 from rlvr.scoring.reward import Reward
@@ -62,7 +62,7 @@ def answers_to_try(task: Task, numbers: Sequence[int], metric: Reward, *, is_pla
     read = columns_read(metric)
     for number in numbers:
         row = task.train[number]
-        gold = task.gold(row) if task.gold is not None else None
+        gold = written_gold(task, row)
         if gold is not None:
             answers.append(Answer("gold", number, str(gold)))
         elif not is_played and number in numbers[:ROWS_WITH_FORMS] and (column := answer_column(row, read)):
@@ -85,7 +85,7 @@ def _reasoned_answers(task: Task, number: int, read: set[str]) -> Iterator[Answe
     column = answer_column(row, read)
     if column not in read:
         return
-    gold = task.gold(row) if task.gold is not None else None
+    gold = written_gold(task, row)
     if gold is None:
         for form in REFERENCE_FORMS:
             text = form.replace("…", REASONING) if "…" in form else f"{REASONING}\n{form}"
@@ -101,7 +101,7 @@ def _wrong_answers(task: Task, number: int, metric: Reward) -> Iterator[Answer]:
     column = answer_column(row, read)
     if column not in read or WRONG in (right := str(row[column])):
         return
-    gold = task.gold(row) if task.gold is not None else None
+    gold = written_gold(task, row)
     before, found, after = str(gold).rpartition(right) if gold is not None else ("", "", "")
     if found:
         yield Answer("wrong", number, f"{before}{WRONG}{after}", column)
@@ -148,9 +148,8 @@ def right_answers(task: Task, rows: Sequence[int], form: str, read: set[str]) ->
     """The gold of each row, or its right answer in this form if it is in a column that was read."""
     for number in rows:
         row = task.train[number]
-        if task.gold is not None:
-            if (gold := task.gold(row)) is not None:
-                yield Answer("gold", number, str(gold))
+        if (gold := written_gold(task, row)) is not None:
+            yield Answer("gold", number, str(gold))
         elif (column := answer_column(row, read)) in read:
             yield Answer("answer", number, form.format(row[column]), column)
 

@@ -278,11 +278,17 @@ def _different_first(keys: Sequence[str], wanted: int) -> list[int]:
 
 def _reference(task: Task, row: Mapping[str, Any]) -> list[str]:
     """Texts that should be right: the task's gold, or the row's answer in the usual forms."""
-    gold = task.gold(row) if task.gold is not None else None
+    gold = written_gold(task, row)
     if gold is not None:
         return [str(gold)]
     column = answer_column(row)
     return [form.format(row[column]) for form in REFERENCE_FORMS] if column is not None else []
+
+
+def written_gold(task: Task, row: Mapping[str, Any]) -> str | None:
+    """The task's gold, unless it is the bare answer, which is one of `REFERENCE_FORMS`."""
+    gold = task.gold(row) if task.gold is not None else None
+    return None if gold is not None and task.answer is not None and gold == row.get(task.answer) else gold
 
 
 def answer_column(row: Mapping[str, Any], read: Collection[str] = ()) -> str | None:

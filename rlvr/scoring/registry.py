@@ -71,6 +71,13 @@ def load_task(spec: TaskSpec) -> Task:
                 kind="not-a-task",
                 key="task",
             )
+        if task.answer is not None and len(task.split(split)) and task.answer not in task.split(split).column_names:
+            raise InputError(
+                f"The task {spec.name} ({where}) has no column {task.answer} in its split {split}. Write "
+                "Task(answer=COLUMN) for the column that the metric compares with, or answer=None.",
+                kind="missing-column",
+                key=task.answer,
+            )
     return task
 
 
