@@ -1,14 +1,13 @@
 #!/usr/bin/env python
-"""Attack the rewards of a recipe: find the cheapest text that earns them without being right, before training.
+"""Attack the rewards of a recipe before training: find texts that earn them without being right.
 
     python scripts/red_team.py --config recipes/demo-arithmetic.yaml
     python scripts/red_team.py --config RECIPE --minutes 10 --json findings.json
     python scripts/red_team.py --config runs/demo-arithmetic/recipe.yaml --run_dir runs/demo-arithmetic
 
-It needs neither a model nor a GPU. It tries fixed attacks on rows of the task, then a search, then a tiny policy that
-learns from the reward alone. With a run directory, the search starts from the completions of the run too, and the
-report of the run shows the result. Any recipe key can be overridden, as with run_grpo.py. docs/red-team.md explains the
-table.
+It needs neither a model nor a GPU. It tries a list of texts on rows of the task. With a run directory, it also tries
+the completions of the run, and the report of the run shows the result. Any recipe key can be overridden, as with
+run_grpo.py. docs/red-team.md explains the table.
 
 Exit codes: 0 the rewards hold or are lenient; 1 they are broken; 2 the recipe or an option is wrong.
 """
@@ -39,17 +38,15 @@ def main(words: Sequence[str] | None = None) -> int:
         "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
     )
     parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time to spend; default: 2")
-    parser.add_argument("--evaluations", type=float, default=float("inf"), metavar="N", help="most texts to score")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the policy; default: 0")
     parser.add_argument("--run_dir", type=Path, metavar="DIR", help="a run: use its completions, update its report")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all findings to OUT")
     options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
     try:
-        for flag in ("minutes", "evaluations"):
-            if not getattr(options, flag) > 0:
-                message = f"--{flag} is {getattr(options, flag):g}, but must be above 0."
-                raise InputError(message, kind="out-of-range", key=f"--{flag}")
+        if not options.minutes > 0:
+            raise InputError(
+                f"--minutes is {options.minutes:g}, but must be above 0.", kind="out-of-range", key="--minutes"
+            )
         for folder in filter(None, (options.run_dir, options.json and options.json.parent)):
             if not folder.is_dir():
                 raise InputError(
@@ -90,9 +87,7 @@ def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
         task,
         rewards,
         seconds=60 * options.minutes,
-        evaluations=options.evaluations,
         completions=completions,
-        seed=options.seed,
     )
 
 
@@ -104,7 +99,7 @@ def show(name: str, findings: Findings) -> None:
     if findings.unpaid_reference is None:
         console.info(f"  a right answer earns {findings.right:.3g}\n")
     console.info(findings.table())
-    console.info(f"\n  {findings.policy_line()}")
+    console.info()
     for line in findings.sentences():
         console.info(f"  {line}")
     colour = console.red if findings.verdict == "broken" else console.bold

@@ -213,7 +213,9 @@ def code_contests(
     compared = Counter(row["comparison"] for rows in splits.values() for row in rows)
     notes.append(f"Outputs are compared by {', '.join(f'{how} ({count:,})' for how, count in compared.most_common())}.")
     return Task(
-        **to_datasets(**{split: splits[split] for split in ("train", "validation", "test")}), notes=tuple(notes)
+        **to_datasets(**{split: splits[split] for split in ("train", "validation", "test")}),
+        notes=tuple(notes),
+        answer=None,
     )
 
 

@@ -82,6 +82,7 @@ def countdown(
         gold=lambda row: (
             f"<think>I try.</think>\n<answer>{solutions[tuple(sorted(row['numbers'])), row['target']]}</answer>"
         ),
+        answer=None,
     )
 
 

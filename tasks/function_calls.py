@@ -110,7 +110,7 @@ def function_calls(
         limit_test=limit_test,
         seed=seed,
     )
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold, answer="calls")
 
 
 def _as_tool(tool: Any) -> dict[str, Any]:

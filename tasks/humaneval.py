@@ -7,13 +7,14 @@ other functions of the prompt, so the column `prefix` contains them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlvr import Task
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
-from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages
+from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages, format_answer
 from rlvr.data.hub import download_rows
 from rlvr.data.input_checks import check_integer, check_limits, missing_column_error, option_error, row_error
 from rlvr.data.io import Row, read_rows
@@ -72,7 +73,13 @@ def humaneval(
         notes.append(f"Each assert is a test; {whole} problems have a check that cannot be split.")
     splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": rows}
     notes += apply_limits(splits, seed, test=limit_test)
-    return Task(**to_datasets(**splits), notes=tuple(notes))
+    solutions = {row["task_id"]: row.get("canonical_solution") for row in raw}
+
+    def gold(row: Mapping[str, Any]) -> str | None:
+        solution = solutions[row["id"]]
+        return format_answer(row["prefix"] + solution, answer_format) if solution else None
+
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold, answer=None)
 
 
 def _read(path: str | None) -> list[Row]:

@@ -117,7 +117,7 @@ def instruction_following(
         message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {' '.join(notes)} Choose others."
         raise InputError(message, kind="empty-data", key="path")
     notes += apply_limits(splits, seed, train=limit_train, test=limit_test)
-    return Task(**to_datasets(**splits), notes=tuple(notes))
+    return Task(**to_datasets(**splits), notes=tuple(notes), answer=None)
 
 
 def _convert_all(rows: list[Row], split: str, path: str | None, notes: list[str]) -> list[Row]:

@@ -84,7 +84,7 @@ def json_extraction(
         seed=seed,
         held_out_by="schema",
     )
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold, answer="reference")
 
 
 def _gold(row: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,7 @@ def jsonl(
     prompt_template: str | None = None,
     system: str | None = None,
     style: Literal["text", "chat"] = "text",
+    gold: str | None = None,
     validation_fraction: float = 0.0,
     test_fraction: float = 0.1,
     stop_strings: list[str] | None = None,
@@ -74,6 +75,9 @@ def jsonl(
             {final_answer} is refused: it would show the model what is right.
         system: a system message before the prompt; requires style: chat, or prompts that are messages.
         style: "text" keeps a text prompt as it is, "chat" makes it a user message.
+        gold: a completion that the reward scores 1, such as "The answer is {final_answer}.", with {column} as in
+            `prompt_template` (our names). The check tries the rewards on it. By default the bare final_answer, or the
+            column `solution` of a row with `tests`: a program that passes them.
         validation_fraction, test_fraction: share of the training rows to hold out, if the data has no such split.
         stop_strings: ends of the model's own turn in plain-text prompts, such as ["\\nQuestion:"].
         max_prompt_characters: drop rows with longer prompts, and count them.
@@ -83,8 +87,6 @@ def jsonl(
     Training rows with the question (or else the prompt) of a held-out row are dropped. Missing columns `source` and
     `id` are added. A row of APPS or TACO gets `tests` (JSON text), `entry_point`, `prefix` and `language` ("python")
     instead of `input_output`, and a prompt if it has neither a template nor a prompt.
-
-    In rows with `tests`, the text column `solution` is the task's gold: a reference program that should pass them.
     """
     if path is None:
         raise InputError(
@@ -173,12 +175,11 @@ def jsonl(
         )
     splits["train"] = train
     notes += apply_limits(splits, seed, train=limit_train, validation=limit_validation, test=limit_test)
-    has_solutions = any({"tests", "solution"} <= row.keys() for row in train)
     return Task(
         **_as_datasets(path, splits),
         stop_strings=tuple(stop_strings or ()),
         notes=tuple(notes),
-        gold=_solution if has_solutions else None,
+        gold=_gold(gold, train),
     )
 
 
@@ -262,6 +263,16 @@ def _drop_unanswered(splits: dict[str, list[Row]]) -> list[str]:
                 row["tests"] = json.dumps(kept, ensure_ascii=False) if isinstance(column, str) else kept
                 places += [f"{split} row {index} test {number}" for number in unanswered]
     return note_on_unanswered(places)
+
+
+def _gold(template: str | None, train: list[Row]) -> Callable[[Mapping[str, Any]], str | None] | None:
+    """Return the function that writes the gold of a row; None if the bare final_answer is all that is known."""
+    if template is not None:
+        fields = template_fields(template, "gold")
+        if absent := next((field for field in fields if field not in train[0]), None):
+            raise option_error("jsonl", "gold", f"the rows have no column {absent}. {schema.hint(absent, train[0])}")
+        return lambda row: template.format(**{field: row[field] for field in fields})
+    return _solution if any({"tests", "solution"} <= row.keys() for row in train) else None
 
 
 def _solution(row: Mapping[str, Any]) -> str | None:

@@ -124,7 +124,7 @@ def mbpp(
         program = programs.get(row["id"])
         return format_answer(program, answer_format) if program and answer_format != "tool" else None
 
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold)
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold, answer=None)
 
 
 def _drop_notes(invalid: dict[str, list[str]]) -> list[str]:

@@ -176,6 +176,7 @@ def one_line_programs(
             "order and with any operation.",
         ),
         gold=lambda row: answer(row["id"]),
+        answer=None,
     )
 
 

@@ -79,7 +79,11 @@ def reasoning_gym(
         if len(rows) < wanted:
             notes.append(f"{dataset} made only {len(rows):,} different {split} problems of the {wanted:,} asked for.")
         splits[split] = rows
-    return Task(**to_datasets(train=splits["train"], validation=[], test=splits["test"]), notes=tuple(notes))
+    return Task(
+        **to_datasets(train=splits["train"], validation=[], test=splits["test"]),
+        notes=tuple(notes),
+        gold=lambda row: f"<answer>{row['final_answer']}</answer>" if row["final_answer"] else None,
+    )
 
 
 def _items(dataset: str, options: dict[str, Any], wanted: int, first_seed: int) -> Iterator[dict[str, Any]]:

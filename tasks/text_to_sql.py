@@ -82,7 +82,7 @@ def text_to_sql(
     if not splits["train"]:
         message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {notes[-1]} Choose other files."
         raise InputError(message, kind="empty-data", key="path")
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold if single_turn else None)
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold if single_turn else None, answer="gold_query")
 
 
 def _gold(row: Mapping[str, Any]) -> str:

@@ -115,7 +115,7 @@ def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
 def test_a_full_disk_is_one_sentence(
     error: Exception, expected: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(recipe: Any) -> int:
+    def fail(recipe: Any, started: float) -> int:
         raise error
 
     monkeypatch.setattr(run_grpo, "run", fail)
@@ -202,8 +202,8 @@ def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
     assert run_grpo.main([*words, "--gradient_accumulation_steps", "1", "--check", "--world_size", "2"]) == 0
     said = capsys.readouterr().out
     assert "  1 prompt x 8 completions per generation over 2 processes" in said
-    short = ["--max_completion_length", "16"]
-    assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", *short]) == 0
+    few = ["--evaluation.rows", "20"]
+    assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", *few]) == 0
     assert "No errors, 1 warning: see above." in capsys.readouterr().out
 
 

@@ -32,7 +32,8 @@ MAX_PROMPTS = 10_000_000  # of an epoch
 def mix(tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None) -> Task:
     """Mix tasks, by label, as the head of this file says.
 
-    Training rows whose question is held out by another task are dropped.
+    Training rows whose question is held out by another task are dropped. The mixture has an answer column only if all
+    tasks have the same; `parts` keeps the column of each.
 
     Raises:
         InputError: a task has no training rows, or two tasks can't be in one run.
@@ -43,6 +44,7 @@ def mix(tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None) -
     order, shares = interleave({label: len(task.train) for label, task in tasks.items()}, weights)
     tasks = {label: replace(task, **_labelled(task, label)) for label, task in tasks.items()}
     splits = {split: _join([task.split(split) for task in tasks.values()]) for split in SPLITS}
+    answers = {task.answer for task in tasks.values()}
     golds = {label: task.gold for label, task in tasks.items() if task.gold is not None}
 
     def gold(row: Mapping[str, Any]) -> str | None:
@@ -55,6 +57,7 @@ def mix(tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None) -
         stop_strings=next(iter(tasks.values())).stop_strings,
         notes=(*notes, *dropped, f"An epoch has {len(order):,} prompts: {'; '.join(shares)}."),
         gold=gold if golds else None,
+        answer=answers.pop() if len(answers) == 1 else None,
         parts=tasks,
     )
 

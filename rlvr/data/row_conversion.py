@@ -30,28 +30,23 @@ RESERVED = frozenset(
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
-def template_fields(template: str) -> tuple[str, ...]:
-    """Return the columns that a prompt template names."""
+def template_fields(template: str, option: str = "prompt_template") -> tuple[str, ...]:
+    """Return the columns that a template names."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise option_error("jsonl", "prompt_template", f"{error}. Double literal braces: {{{{ and }}}}.") from error
+        raise option_error("jsonl", option, f"{error}. Double literal braces: {{{{ and }}}}.") from error
     fields = []
     for _, name, form, conversion in parts:
         if name is None:
             continue
         if not name.replace("_", "a").replace("-", "a").replace(" ", "a").isalnum() or form or conversion:
             field = f"{{{name}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
-            raise option_error(
-                "jsonl", "prompt_template", f"{field} names no column. Double literal braces, as in \\boxed{{{{}}}}."
-            )
+            problem = f"{field} names no column. Double literal braces, as in \\boxed{{{{}}}}."
+            raise option_error("jsonl", option, problem)
         fields.append(name)
     if not fields:
-        raise option_error(
-            "jsonl",
-            "prompt_template",
-            "it names no column, so all prompts would be equal. Add the question, like {question}.",
-        )
+        raise option_error("jsonl", option, "it names no column, so it is equal in all rows. Add one, like {question}.")
     return tuple(fields)
 
 

@@ -45,8 +45,9 @@ class Task:
         stop_strings: ends of the model's own turn in plain-text prompts, where generation stops. Empty for chat
             prompts, which end at the tokenizer's end-of-turn token.
         notes: a sentence for each change of the data (dropped or held-out rows, seed).
-        gold: returns a completion that deserves every reward, from a row; None for a row without one. Preflight tries
-            the rewards on some (rlvr/preflight/reward_trial.py).
+        gold: returns a completion of a row that the metric scores 1, in the form that the prompts ask for; None for a
+            row without one. The check tries the rewards on some.
+        answer: the column that the metric compares with; None where no column holds an answer.
         parts: the tasks that this one mixes, by label (rlvr/data/mixture.py); empty for a task of its own.
     """
 
@@ -56,11 +57,24 @@ class Task:
     stop_strings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     gold: Callable[[Mapping[str, Any]], str | None] | None = None
+    answer: str | None = "final_answer"
     parts: Mapping[str, Task] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        columns = getattr(self.train, "column_names", ())  # `load_task` refuses a split that is no dataset
+        if self.answer not in columns:
+            object.__setattr__(self, "answer", None)
 
     def split(self, name: str) -> Dataset:
         """Return a split by name: "train", "validation" or "test"."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+    def reference(self, row: Mapping[str, Any]) -> str | None:
+        """Return a reference answer for a row: its gold, or the bare answer where the task writes no golds."""
+        if self.gold is not None:
+            return self.gold(row)
+        answer = row[self.answer] if self.answer is not None else None
+        return None if answer is None else str(answer)
 
     def prompts(self, split: str) -> list[Any]:
         """Return the prompts of a split; an empty split may lack the column."""

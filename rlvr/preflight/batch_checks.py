@@ -1,4 +1,4 @@
-"""Checks of a run's numbers: batches, learning rate, schedule, timeouts."""
+"""Checks of a run's numbers: batches, schedule, timeouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rlvr.config.batch_plan import BatchSizes, batch_sizes, ddp_timeout, reward_
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
-HIGHEST_LEARNING_RATE = 0.01  # ten times the rate of a LoRA on the tiny models
 SHORT_RUN = 100  # steps below which one without effect is worth a note
 # The last third of ddp_timeout is for longer completions and workers that start again.
 REWARD_SHARE_OF_TIMEOUT = 2 / 3
@@ -84,44 +83,6 @@ def _factors(components: RunComponents) -> dict[str, int]:
     }
 
 
-def check_learning_rate(components: RunComponents) -> Iterator[Problem]:
-    """A rate far too high has lost its exponent, or is for another optimizer."""
-    rate = components.settings.get("learning_rate", 0)
-    if rate > HIGHEST_LEARNING_RATE and "adam" in str(components.settings.get("optim", "adamw")):
-        message = (
-            f"learning_rate is {rate:g}: with Adam, GRPO takes about 1e-6 for all weights and 1e-5 to 1e-4 for an "
-            f"adapter. Above {HIGHEST_LEARNING_RATE:g} a model loses its language within a few steps."
-        )
-        yield Problem(message, "high-learning-rate", "learning_rate", level="warning")
-
-
-def check_scheduler(components: RunComponents) -> Iterator[Problem]:
-    """The scheduler, which transformers makes after the base was measured, must accept its options and need no more."""
-    settings = components.settings
-    options, name = settings.get("lr_scheduler_kwargs"), settings.get("lr_scheduler_type")
-    if name is None:
-        return
-    try:
-        _first_rate(components, 1, 10)
-    except (TypeError, ValueError) as error:
-        message = f"lr_scheduler_kwargs for {name}: {error}. Correct or add them, or use another lr_scheduler_type."
-        key = "lr_scheduler_kwargs" if options else "lr_scheduler_type"
-        yield Problem(message, "wrong-type" if options else "missing-key", key)
-
-
-def _first_rate(components: RunComponents, warmup_steps: int, steps: int) -> float:
-    """The learning rate of the first step, by transformers' scheduler, which may refuse its options."""
-    import torch
-    from transformers import get_scheduler
-
-    settings = components.settings
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.get("learning_rate", 1e-6))
-    options = dict(settings.get("lr_scheduler_kwargs") or {})
-    name = settings.get("lr_scheduler_type") or "linear"
-    get_scheduler(name, optimizer, warmup_steps, steps, scheduler_specific_kwargs=options)
-    return float(optimizer.param_groups[0]["lr"])
-
-
 def check_activation_checkpointing(components: RunComponents) -> Iterator[Problem]:
     """Options of activation checkpointing go to PyTorch's function, which refuses others in the first step."""
     key = "activation_checkpointing_kwargs"
@@ -150,14 +111,13 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
     if components.plan is None or not warmup:
         return
     steps = components.plan.steps
-    warmup_steps = int(warmup) if warmup >= 1 else math.ceil(warmup * steps)  # as transformers counts
     if 1 < steps <= warmup:
         message = (
             f"warmup_steps is {warmup:g}, but the run has {steps} steps: it ends before the learning "
             "rate is reached. Lower warmup_steps; a number below 1 is a share of the steps."
         )
         yield Problem(message, "long-warmup", "warmup_steps", level="warning")
-    if steps >= SHORT_RUN or _first_rate(components, warmup_steps, steps) > 0:
+    if steps >= SHORT_RUN or components.settings.get("lr_scheduler_type") == "constant":  # which has no warm-up
         return
     if steps == 1:
         message = (

@@ -14,7 +14,6 @@ from typing import TypeVar
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
 from rlvr.preflight import (
-    answered_prompts,
     batch_checks,
     compatibility,
     data_checks,
@@ -150,7 +149,6 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_optional_packages, reads=("attn_implementation", "use_liger_kernel")),
     Check(compatibility.check_output_dir, reads=("output_dir",)),
     Check(compatibility.check_time_limit),
-    Check(compatibility.check_unused_keys),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,
@@ -167,8 +165,6 @@ CHECKS: tuple[Check, ...] = (
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
     Check(batch_checks.check_reward_timeouts, reads=("reward_timeout_s", "reward_batch_timeout_s", "ddp_timeout")),
     Check(compatibility.check_launcher, reads=("use_cpu", "bf16", "fp16", "optim", "load_in_4bit", "load_in_8bit")),
-    Check(compatibility.check_precision, reads=("dtype", "load_in_4bit", "use_peft", "use_cpu")),
-    Check(batch_checks.check_learning_rate, reads=("learning_rate", "optim")),
     Check(generation_checks.check_layerwise_gathering, reads=("ds3_gather_for_generation",)),
     Check(
         vllm_checks.check_vllm,
@@ -181,13 +177,7 @@ CHECKS: tuple[Check, ...] = (
         after=(vllm_checks.check_vllm,),
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs", "cache_implementation")),
-    Check(batch_checks.check_scheduler, reads=("lr_scheduler_kwargs", "learning_rate")),
     Check(batch_checks.check_activation_checkpointing, reads=("activation_checkpointing_kwargs",)),
-    Check(
-        generation_checks.check_generation_config,
-        reads=("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "generation_kwargs"),
-        needs=("config",),
-    ),
     # Environments.
     Check(
         environment_checks.check_use,
@@ -232,29 +222,14 @@ CHECKS: tuple[Check, ...] = (
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.
     Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
-    Check(answered_prompts.check_last_turns, needs=("train",)),
-    Check(answered_prompts.check_stated_answers, needs=("train",), after=(data_checks.check_columns,)),
-    Check(data_checks.check_lost_backslashes, needs=("train",)),
-    Check(measurement_checks.check_equal_golds, needs=("train",)),
-    Check(measurement_checks.check_missing_golds, needs=("train",)),
     Check(measurement_checks.check_held_out_size, needs=("task",)),
-    Check(measurement_checks.check_answer_length, reads=("max_completion_length",)),
-    Check(measurement_checks.check_metric_weight, needs=("metric",)),
     Check(generation_checks.check_turn_end, needs=("train", "tokenizer", "config"), after=SCORING),
-    Check(generation_checks.check_template_options, reads=("chat_template_kwargs",), needs=("tokenizer",)),
-    Check(generation_checks.check_dates, reads=("chat_template_kwargs",), needs=("task", "tokenizer"), after=SCORING),
     Check(generation_checks.check_text_end, needs=("train", "tokenizer"), after=SCORING),
-    Check(
-        generation_checks.check_gold_lengths,
-        reads=("max_completion_length", "mask_truncated_completions"),
-        needs=("train", "tokenizer"),
-        after=SCORING,
-    ),
     Check(
         batch_checks.check_schedule,
         reads=STEP_KEYS,
         needs=("train",),
-        after=(*SCORING, batch_checks.check_batches, batch_checks.check_scheduler),
+        after=(*SCORING, batch_checks.check_batches),
     ),
 )
 

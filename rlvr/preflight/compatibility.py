@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,6 @@ from packaging.specifiers import SpecifierSet
 from rlvr import estimates
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, batch_sizes
-from rlvr.config.recipe import DEFAULTS
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
@@ -34,16 +32,6 @@ PROJECT = "grpo-recipes"
 SHORTEST_RUN_S = 60
 SHORTEST_JOB_S = 600  # a job installs its packages first
 CPU_INFO = Path("/proc/cpuinfo")
-# Keys of these beginnings have no effect unless the key behind them is set.
-DEPENDENT_KEYS = {"hub_": "push_to_hub", "vllm_": "use_vllm", "lora_": "use_peft", "bnb_4bit_": "load_in_4bit"}
-# Keys that are read only if another one has this value.
-KEYS_OF_A_VALUE = {
-    "save_steps": ("save_strategy", "steps"),
-    "eval_steps": ("eval_strategy", "steps"),
-    "logging_steps": ("logging_strategy", "steps"),
-    "adaptive_threshold": ("scale_rewards", "adaptive"),
-}
-
 # Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
 # the bounds.
 BROKEN = (
@@ -205,28 +193,6 @@ def check_launcher(components: RunComponents) -> Iterable[Problem]:
     return launch.launch_problems(components.recipe, here=components.target.is_here)
 
 
-def check_unused_keys(components: RunComponents) -> Iterator[Problem]:
-    """Note keys that have no effect because another key is not set."""
-    settings, defaults = components.settings, {**schema.defaults(), **DEFAULTS}
-    changed = [key for key, value in settings.items() if key not in defaults or value != defaults[key]]
-    for beginning, needed in DEPENDENT_KEYS.items():
-        unused = [key for key in changed if key.startswith(beginning)]
-        chosen_elsewhere = needed == "use_vllm" and "rollouts" in components.recipe.lines  # perhaps for other machines
-        if unused and not settings.get(needed) and not chosen_elsewhere:
-            message = f"{', '.join(unused)} without {needed}: no effect. Set {needed}: true to use it"
-            yield Problem(message, "unused-key", unused[0], level="note")
-    for key, (needed, value) in KEYS_OF_A_VALUE.items():
-        chosen = settings.get(needed, defaults.get(needed))
-        is_set = key in changed or components.recipe.lines.get(key, "") is None  # on the command line
-        if is_set and str(chosen) != value:
-            message = f"{key} has no effect with {needed}: {chosen}. Set {needed}: {value}, or remove {key}."
-            yield Problem(message, "unused-key", key, level="warning")
-    if settings.get("data_seed") is not None:
-        yield Problem(
-            "data_seed: no effect. seed decides the order of the rows", "unused-key", "data_seed", level="note"
-        )
-
-
 def check_cispo(components: RunComponents) -> Iterator[Problem]:
     """CISPO's weights are cut at `epsilon_high`, whose default is meant for other losses."""
     settings = components.settings
@@ -292,33 +258,6 @@ def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     return ()
 
 
-def check_precision(components: RunComponents) -> Iterator[Problem]:
-    """Note number formats that cost speed or precision without need."""
-    settings = components.settings
-    dtype = settings.get("dtype")
-    if settings.get("use_cpu") and settings.get("bf16") and components.target.is_here and not _cpu_has_bf16():
-        message = (
-            "bf16: true with use_cpu: this CPU emulates it, and layers of 1024 features took 2 (AVX-512) to 29 (AVX2) "
-            "times as long. Set bf16: false."
-        )
-        yield Problem(message, "slow-dtype", "bf16", level="note")
-    if settings.get("use_cpu") or (components.target.is_here and estimates.this_machine() is None):
-        return
-    if settings.get("load_in_4bit") and dtype == "float32":
-        message = (
-            "dtype float32 with 4-bit weights: they are computed in float32, which leaves the GPU's 16-bit units idle "
-            "and doubles the memory of activations; the adapter is float32 in any case. Set dtype: bfloat16."
-        )
-        yield Problem(message, "slow-dtype", "dtype", level="note")
-    deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true"
-    if not settings.get("use_peft") and dtype in ("bfloat16", "float16") and not deepspeed:
-        message = (
-            f"dtype {dtype} without DeepSpeed: there are no float32 masters, so an update below 1/256 of a weight is "
-            "rounded away. Set dtype: float32 (bf16: true still computes in 16 bits), or launch with zero2."
-        )
-        yield Problem(message, "coarse-dtype", "dtype", level="note")
-
-
 def check_cpu_speed(components: RunComponents) -> Iterator[Problem]:
     """Note keys that make a step faster on this CPU. They don't matter for models of the size of the bundled ones."""
     settings, config, plan = components.settings, components.config, components.plan
@@ -347,8 +286,3 @@ def _fits_without_checkpointing(components: RunComponents, config: PretrainedCon
         )
         return needed.memory.peak * components.processes <= psutil.virtual_memory().available / 2
     return False
-
-
-def _cpu_has_bf16() -> bool:
-    """Whether this CPU computes in bf16; True where that is unknown."""
-    return not CPU_INFO.is_file() or "bf16" in CPU_INFO.read_text(encoding="utf-8")

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS
 from rlvr.data.splits import question_key
-from rlvr.data.task import ANSWER_COLUMNS, Task
+from rlvr.data.task import Task
 from rlvr.errors import Problem
-from rlvr.formatting import count
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import SHOWN_ROWS, first_rows
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import single_options
 
 if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
 
-# A form feed, a backspace and the like are in no text. A tab or a line break may be, but not before the rest of a
-# command.
-_LOST_BACKSLASH = re.compile(
-    r"[\x07\x08\x0b\x0c][a-z]{0,8}|\t(?:imes|heta|ext\{|frac|riangle|ilde)|\n(?:eq\b|abla)|\r(?:ight|ho\b)"
-)
 WARNING = "warning: "  # begins what `validate_rows` says of a row that training can use
 # A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
 RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images")
@@ -67,24 +59,6 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
                 yield Problem(message, "reserved-column", column)
         other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
         for reward in rewards:
-            for column in sorted((single_options(reward.function) - reward.options.keys()) & set(columns)):
-                message = (
-                    f"The reward {reward.name} has an option {column}, and the {name} a column of this name, which "
-                    "would take its place. Rename the column, leave it out, or set the option in the recipe. If the "
-                    f"reward is to read the column, annotate it: `{column}: list[Any]`."
-                )
-                problem = Problem(message, "column-hides-option", column)
-                yield components.recipe.locate(problem, f"rewards.{reward.name}")
-            for column in sorted(reward.options.keys() & set(columns)):
-                others = sum(value not in (None, reward.options[column]) for value in task.train[column])
-                if others:
-                    message = (
-                        f"The option {column} of the reward {reward.name} replaces the column {column} of the {name}, "
-                        f"which has other values in {count(others, 'training row')}. Remove the option if the rows are "
-                        "right."
-                    )
-                    problem = Problem(message, "option-replaces-column", column, level="warning")
-                    yield components.recipe.locate(problem, f"rewards.{reward.name}")
             missing = [column for column in reward.columns if column not in columns]
             if missing:
                 message = (
@@ -97,7 +71,7 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_rows(components: RunComponents) -> Iterator[Problem]:
-    """Rows that a reward refuses. Reward servers check theirs in the reward trial."""
+    """Rows that a reward refuses. Reward servers check theirs later."""
     for task, _, rewards in tasks_with_rewards(components):
         for reward in rewards:
             if not is_remote(reward.where) and set(reward.columns) <= set(task.train.column_names):
@@ -141,33 +115,6 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
                 yield Problem(message, "doubtful-row", row=row, level="warning")
             else:
                 yield Problem(message, "refused-row", row=row)
-
-
-def check_lost_backslashes(components: RunComponents) -> Iterator[Problem]:
-    """LaTeX whose backslashes JSON took for escapes: "\\frac" with one backslash is a form feed and "rac"."""
-    for name, task in components.tasks:
-        for split in SPLITS:
-            rows = task.split(split)
-            columns = sorted({"prompt", *ANSWER_COLUMNS} & set(rows.column_names)) if len(rows) else []
-            for column in columns:
-                found = [(row, match) for row, value in enumerate(rows[column]) if (match := _find_lost(value))]
-                if found:
-                    row, match = found[0]
-                    yield Problem(
-                        f"task {name}, {split}: {column} of {count(len(found), 'row')} of {len(rows):,} has a control "
-                        f"character where LaTeX has a backslash (the first is row {row}: {match!r:.40}). JSON reads "
-                        "\\f, \\t, \\b, \\n and \\r as one character each: write two backslashes.",
-                        "lost-backslash",
-                        column,
-                        row=row,
-                        level="warning",
-                    )
-
-
-def _find_lost(value: object) -> str | None:
-    text = "\n".join(str(turn.get("content")) for turn in value) if is_chat(value) else value
-    match = _LOST_BACKSLASH.search(text) if isinstance(text, str) else None
-    return match[0] if match else None
 
 
 def is_chat(value: object) -> TypeGuard[list[dict[str, Any]]]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from rlvr.config.reward_location import is_remote
-from rlvr.config.schema import hint, nearest
-from rlvr.environments.loading import COLUMN, Environment
+from rlvr.config.schema import hint
+from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.scoring.environment_reward import ENVIRONMENT, ENVIRONMENTS
-from rlvr.scoring.signature import definition_of, named_parameters, taken_from_kwargs
 
 TOOL_MODEL = "Qwen/Qwen3-0.6B"  # whose chat template renders tools
 
@@ -79,25 +76,6 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
                     "Google's style, which describes each argument under Args:."
                 )
                 yield Problem(message, "invalid-tool", environment.name)
-            if _forgets_its_result(method):
-                message = (
-                    f"{place} returns nothing: the model would read None after each call. Return text, or annotate it "
-                    "with -> None."
-                )
-                yield Problem(message, "invalid-tool", environment.name)
-
-
-def _forgets_its_result(method: Callable[..., Any]) -> bool:
-    """Whether a method that is not declared `-> None` has no `return` with a value, by its source if there is one."""
-    function = definition_of(method)
-    if function is None or function.decorator_list:
-        return False
-    if isinstance(function.returns, ast.Constant) and function.returns.value is None:
-        return False
-    nodes = list(ast.walk(function))
-    ends_in_error = isinstance(function.body[-1], ast.Raise)
-    gives = any(isinstance(node, ast.Return) and node.value is not None for node in nodes)
-    return not gives and not ends_in_error
 
 
 def check_template(components: RunComponents) -> Iterator[Problem]:
@@ -141,9 +119,6 @@ def check_rows(components: RunComponents) -> Iterator[Problem]:
             "Set its option for chat prompts (mostly style: chat)."
         )
         yield Problem(message, "not-chat", "task")
-    columns = [column for column in task.train.column_names if column != "prompt"]
-    for environment in environments:
-        yield from _misspelt_columns(environment, columns)
     labels = [environment.label for environment in environments]
     if COLUMN not in task.train.column_names:
         if len(labels) > 1:
@@ -158,20 +133,3 @@ def check_rows(components: RunComponents) -> Iterator[Problem]:
             message = f"Row {row} has the environment {label!r}, which the recipe has not. {hint(str(label), labels)}"
             yield Problem(message, "unknown-environment", COLUMN, row=row)
             return
-
-
-def _misspelt_columns(environment: Environment, columns: Sequence[str]) -> Iterator[Problem]:
-    """Columns that `reset` can do without and the task lacks, where one of the task has nearly the same name."""
-    reset: Callable[..., Any] = environment.cls.reset  # type: ignore[attr-defined]
-    read = {*named_parameters(reset, required=False), *taken_from_kwargs(reset)}
-    others = [column for column in columns if column not in {*read, *named_parameters(reset, required=True)}]
-    for name in sorted(read - set(columns)):
-        if close := nearest(name, others):
-            yield Problem(
-                f"The environment {environment.name} reads {name!r} in reset, but the task has no such column; it has "
-                f"{', '.join(columns)}. Did you mean {close[0]}? A parameter without a default makes a missing one an "
-                "error.",
-                "missing-column",
-                environment.name,
-                level="warning",
-            )

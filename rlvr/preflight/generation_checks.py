@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rlvr.config import schema
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
-from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL
 from rlvr.preflight.components import RunComponents
 
 if TYPE_CHECKING:
-    from transformers import GenerationConfig, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
-GOLD_ROWS = 256  # rows whose golds are tokenised, spread evenly over the training split
 # Options of transformers and vLLM that are keys of a recipe, by their names there.
 KEYS_OF_GENERATION = {
     **{name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")},
@@ -34,33 +29,6 @@ REFUSED_IN_GENERATION = {
         "TRL reads tokens alone",
     ),
 }
-TIGHT = 0.75  # of max_completion_length; a model writes more than a gold does
-
-
-def check_generation_config(components: RunComponents) -> Iterator[Problem]:
-    """Note the model's own generation settings that are not used."""
-    assert components.config is not None
-    generation = loading.load_generation_config(components.recipe, components.config)
-    return unused_generation_settings(components.settings, generation)
-
-
-def unused_generation_settings(settings: Any, generation: GenerationConfig) -> Iterator[Problem]:
-    """Note what of a model's generation_config.json the recipe, or TRL's default, replaces."""
-    used = {**SET_BY_TRL, **LEFT_OPEN}
-    used |= {name: settings[name] for name in used if settings.get(name) is not None}
-    used |= settings.get("generation_kwargs") or {}
-    unused = {
-        name: value
-        for name in (*SET_BY_TRL, *LEFT_OPEN)
-        if (value := getattr(generation, name, None)) is not None and value != used[name]
-    }
-    if unused:
-        replaced = {name: used[name] for name in unused if used[name] is not None}
-        message = (
-            f"the model's own {_list(unused)} (generation_config.json) is not used: rollouts are sampled with "
-            f"{_list(replaced) if replaced else 'none of them'}, from the recipe or TRL's defaults"
-        )
-        yield Problem(message, "unused-generation-setting", next(iter(unused)), level="note")
 
 
 def check_generation_kwargs(components: RunComponents) -> Iterator[Problem]:
@@ -138,57 +106,6 @@ def unended_turns(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collecti
         yield Problem(message, "unended-completion", "model_name_or_path", level="warning")
 
 
-def check_template_options(components: RunComponents) -> Iterator[Problem]:
-    """Warn of options for the chat template that it does not read: `enable_thinkin` would leave thoughts on."""
-    assert components.tokenizer is not None
-    return unread_template_options(
-        components.settings.get("chat_template_kwargs") or {}, components.tokenizer.chat_template
-    )
-
-
-def unread_template_options(options: Mapping[str, Any], template: object) -> Iterator[Problem]:
-    """Compare options with the variables of a chat template."""
-    from jinja2 import Environment, TemplateSyntaxError, meta
-
-    try:
-        parsed = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(template))
-    except TemplateSyntaxError:  # it has tags of transformers' own
-        return
-    variables = meta.find_undeclared_variables(parsed)
-    for name in options if isinstance(template, str) else ():
-        if name not in variables:
-            close = schema.nearest(name, variables)
-            fix = f"Did you mean {close[0]}?" if close else "Remove it."
-            message = f"chat_template_kwargs: the model's chat template does not read {name}. {fix}"
-            suggestion = close[0] if close else None
-            yield Problem(message, "unused-key", "chat_template_kwargs", level="warning", suggestion=suggestion)
-
-
-def check_dates(components: RunComponents) -> Iterator[Problem]:
-    """Warn of a chat template that writes today's date into the prompts."""
-    assert components.task is not None and components.tokenizer is not None
-    options = components.settings.get("chat_template_kwargs") or {}
-    return dated_prompts(components.task, components.tokenizer, options)
-
-
-def dated_prompts(task: Task, tokenizer: PreTrainedTokenizerBase, options: Mapping[str, Any]) -> Iterator[Problem]:
-    """Look for what the template's `strftime_now` returns today in a rendered prompt."""
-    template = tokenizer.chat_template
-    formats = re.findall(r"""strftime_now\(\s*["']([^"']+)["']""", template) if isinstance(template, str) else []
-    if not task.is_chat or not formats:
-        return
-    turns = [{"role": "user", "content": "Hello"}]
-    text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **options))
-    dates = [date for form in formats if (date := datetime.now().strftime(form)) in text]
-    if dates:
-        example = ": {date_string: 26 Jul 2024}" if "date_string" in template else ""
-        message = (
-            f"the model's chat template writes today's date ({dates[0]}) into each prompt: a run that is resumed or "
-            f"repeated on another day has other prompts. Set a fixed date by chat_template_kwargs{example}."
-        )
-        yield Problem(message, "dated-prompt", "chat_template_kwargs", level="warning")
-
-
 def check_text_end(components: RunComponents) -> Iterator[Problem]:
     """Warn of plain-text prompts whose completions end only at a token that base models seldom write."""
     assert components.task is not None and components.tokenizer is not None
@@ -204,45 +121,3 @@ def check_text_end(components: RunComponents) -> Iterator[Problem]:
 def check_prompt_lengths(components: RunComponents) -> Sequence[Problem]:
     """Prompts must leave room for a completion."""
     return components.prompt_lengths.problems if components.prompt_lengths is not None else ()
-
-
-def check_gold_lengths(components: RunComponents) -> Iterator[Problem]:
-    """Warn of golds, the task's perfect answers, that don't fit into a completion: they earn nothing."""
-    task, settings, train = components.task, components.settings, components.train
-    assert task is not None and train is not None and components.tokenizer is not None
-    if task.gold is None:
-        return
-    rows = train.select(range(0, len(train), math.ceil(len(train) / GOLD_ROWS)))
-    golds = [gold for gold in map(task.gold, rows) if gold is not None]
-    tokens = components.tokenizer(golds, add_special_tokens=False)["input_ids"] if golds else []
-    sizes = [len(ids) + 1 for ids in tokens]  # 1: the token that ends
-    limit = settings.get("max_completion_length", 512)
-    measured = components.recipe.evaluation.max_new_tokens if components.recipe.evaluation is not None else None
-    if (cut := sum(size > (measured or limit) for size in sizes)) and measured is not None and measured < limit:
-        message = (
-            f"evaluation.max_new_tokens is {measured}, and {cut} of {len(sizes)} golds of the task are longer (the "
-            f"longest has {max(sizes)} tokens): such an answer is cut off and counts as wrong. Remove it, or raise it."
-        )
-        yield Problem(message, "gold-too-long", "evaluation.max_new_tokens", level="warning")
-    too_long, tight = sum(size > limit for size in sizes), sum(size > TIGHT * limit for size in sizes)
-    if too_long:
-        consequence = "such an answer is cut off before its end and mostly earns nothing"
-        if settings.get("mask_truncated_completions"):
-            consequence += ", and mask_truncated_completions leaves it out altogether: steps of loss 0"
-        message = (
-            f"{too_long} of {len(sizes)} golds of the task are longer than max_completion_length = {limit} tokens (the "
-            f"longest has {max(sizes)}): {consequence}."
-        )
-    elif tight and tight >= len(sizes) / 10:
-        message = (
-            f"{tight} of {len(sizes)} golds of the task take more than {TIGHT:.0%} of max_completion_length = {limit} "
-            "tokens, and a model writes more than a gold: many completions would be cut off."
-        )
-    else:
-        return
-    fix = f"Set max_completion_length to {math.ceil(2 * max(sizes) / 64) * 64}, and watch completions/clipped_ratio."
-    yield Problem(f"{message} {fix}", "gold-too-long", "max_completion_length", level="warning")
-
-
-def _list(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())

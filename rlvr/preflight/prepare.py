@@ -33,8 +33,8 @@ from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.environment_trial import try_environments
 from rlvr.preflight.reward_attack import attack_rewards
+from rlvr.preflight.reward_contract import check_contract
 from rlvr.preflight.reward_services import contact_services
-from rlvr.preflight.reward_trial import try_rewards
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
@@ -221,7 +221,7 @@ def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> l
         return [
             problem
             for label, part in task.parts.items()
-            for problem in try_rewards(
+            for problem in check_contract(
                 components.recipe,
                 part,
                 [reward for reward in rewards if reward.applies(label)],
@@ -232,14 +232,13 @@ def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> l
             )
         ]
     if not loaded:
-        return try_rewards(components.recipe, task, rewards, metric, scorer, skipped=asking)
+        return check_contract(components.recipe, task, rewards, metric, scorer, skipped=asking)
     environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)
     with environments.workers:
         problems = list(try_environments(task, loaded, environments))
         if not any(problem.level == "error" for problem in problems):
-            return problems + try_rewards(components.recipe, task, rewards, metric, scorer, environments)
-    tried = replace(task, gold=None)  # as with an environment
-    return problems + try_rewards(components.recipe, tried, rewards, metric, scorer, skipped=asking)
+            return problems + check_contract(components.recipe, task, rewards, metric, scorer, environments)
+    return problems
 
 
 def _resume(

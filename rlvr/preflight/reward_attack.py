@@ -12,14 +12,13 @@ from rlvr.red_team.exercise import attack_recipe
 from rlvr.scoring.reward import Reward
 
 SECONDS = 30.0
-EVALUATIONS = 8000
 
 
 def attack_rewards(recipe: Recipe, task: Task, rewards: Sequence[Reward]) -> Iterator[Problem]:
     """The verdict of a short red-team exercise on each task; a warning if its rewards are broken or untested."""
     try:
         with SlowStep(f"Attacking the rewards, for up to {SECONDS:g} s"):
-            parts = attack_recipe(recipe, task, rewards, seconds=SECONDS, evaluations=EVALUATIONS)
+            parts = attack_recipe(recipe, task, rewards, seconds=SECONDS)
     except InputError as error:
         yield Problem(f"the rewards were not attacked: {error}", "red-team", level="note")
         return

@@ -13,14 +13,13 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import number, percent, shorten
 from rlvr.preflight.prepare import PreparedRun
-from rlvr.preflight.trial_answers import answers_to_try, score_answers
 from rlvr.rescoring.completions import one_line
 from rlvr.rescoring.conversations import as_text
+from rlvr.scoring.prober import Probe, Prober, spread_rows, trial_texts
 from rlvr.scoring.reward import Reward, total
 from rlvr.training.batch_merge import CompletionTable
 
 MAX_SHOWN = 480  # characters of a completion
-TRIED_ROWS = 16  # of a reward that is constant
 # If a tenth of the prompts have right and wrong completions, so many have none with a probability of 3 %.
 MIN_PROMPTS = 32
 
@@ -162,16 +161,12 @@ def _best_before_training(reward: Reward, prepared: PreparedRun) -> float | None
     """The best value of the answers that a check tries; None where they can't be tried without an environment."""
     if prepared.recipe.environments:
         return None
-    task, metric, scorer = prepared.task, prepared.metric, prepared.scorer
-    if isinstance(metric, Reward):
-        parts = [(task, metric)]
-    else:
-        parts = [(part, metric[label]) for label, part in task.parts.items() if reward.applies(label)]
-    others = {other.label for other in scorer.rewards} - {reward.label}
+    parts = [part for label, part in prepared.task.parts.items() if reward.applies(label)] or [prepared.task]
+    others = {other.label for other in prepared.scorer.rewards} - {reward.label}
     values: list[float] = []
-    for part, decisive in parts:
-        rows = range(0, len(part.train), max(1, len(part.train) // TRIED_ROWS))[:TRIED_ROWS]
-        answers = answers_to_try(part, rows, decisive, is_played=False)
-        scored = score_answers(part, answers, scorer, None, others)
-        values += [value for row in scored.values if (value := row[scorer.rewards.index(reward)]) is not None]
+    for part in parts:
+        probes = [Probe(text, row) for row in spread_rows(part) for text in trial_texts(part, row).values()]
+        scored = Prober(part, prepared.scorer).score(probes, others)
+        index = prepared.scorer.rewards.index(reward)
+        values += [value for row in scored.values if (value := row[index]) is not None]
     return (max if reward.weight >= 0 else min)(values, default=None)

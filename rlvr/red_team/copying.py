@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.red_team.correctness import WORKS
-from rlvr.red_team.target import Target, short_golds
+from rlvr.red_team.target import Target, short_answers
 from rlvr.rescoring.completions import one_line
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.signature import columns_read
@@ -76,7 +76,7 @@ def try_copies(
         forms: what stands around a copy: before, after.
     """
     rows = [row for row, other in enumerate(target.other) if other is not None]
-    if not target.gold_columns or not rows:
+    if not target.answer_columns or not rows:
         return None
     texts = [
         (f"{before}{part}{after}", row)
@@ -135,5 +135,5 @@ def _words(text: str) -> str:
 
 
 def _answers(target: Target, row: int) -> list[str]:
-    columns = [str(target.rows[row][name]) for name in target.gold_columns]
-    return [*columns, *short_golds(target.rows[row], target.gold_columns), *target.references[row]]
+    columns = [str(target.rows[row][name]) for name in target.answer_columns]
+    return [*columns, *short_answers(target.rows[row], target.answer_columns), target.references[row] or ""]

@@ -1,11 +1,11 @@
 """What a text earns that it can't have earned by being right, judged without the rewards' own verifiers.
 
-1. A text that earns with two different golds is wrong for at least one of them. So of all trials of one text, those
-   with the gold that pays most may be right by chance; what the others earn is unearned.
+1. A text that earns with two different answers is wrong for at least one of them. So of all trials of one text, those
+   with the answer that pays most may be right by chance; what the others earn is unearned.
 2. A text for a row that names no single answer (the copied prompt, a program that only knows the shown tests) is right
    nowhere. What it earns beyond the best guess is unearned. A guess names one answer: "the last number of the prompt".
 
-Both hold by construction: no text has seen the gold of its row.
+Both hold by construction: no text has seen the answer of its row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Earnings:
 
     @property
     def gain(self) -> float:
-        """What the search maximizes."""
+        """What a text is ranked by."""
         return max(self.share, self.works_on)
 
 
@@ -56,7 +56,7 @@ def judge(target: Target, right: Sequence[float], text: Text, trials: Sequence[T
     own = [trial for trial in trials if trial.made_for == trial.scored_with]
     shares = [trial.total / right[trial.scored_with] for trial in own]
     works = [share >= WORKS for share in shares]
-    unearned = trials if not target.gold_columns else _cannot_be_right(trials)
+    unearned = trials if not target.answer_columns else _cannot_be_right(trials)
     left = [trial.total / right[trial.scored_with] for trial in unearned]
     share, works_on = _mean(left), _mean([one >= WORKS for one in left])
     if not is_constant(text) and not is_guess(text):  # rule 2
@@ -69,17 +69,22 @@ def judge(target: Target, right: Sequence[float], text: Text, trials: Sequence[T
 
 
 def _cannot_be_right(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials of each text without those of the gold that pays it most."""
+    """The trials of each text without those of the answer that pays it most."""
     left = []
     for text in dict.fromkeys(trial.text for trial in trials):
-        by_gold: dict[str, list[Trial]] = {}
+        by_answer: dict[str, list[Trial]] = {}
         for trial in trials:
             if trial.text == text:
-                by_gold.setdefault(trial.gold, []).append(trial)
-        most = max(by_gold, key=lambda gold: _mean([trial.total for trial in by_gold[gold]]))
-        left += [trial for gold, of_gold in by_gold.items() if gold != most for trial in of_gold]
+                by_answer.setdefault(trial.answer, []).append(trial)
+        most = max(by_answer, key=lambda answer: _mean([trial.total for trial in by_answer[answer]]))
+        left += [trial for answer, of_answer in by_answer.items() if answer != most for trial in of_answer]
     return left
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def by_gain(earnings: Earnings) -> tuple[float, float, float]:
+    """Sort key: the most unearned reward first, then the shortest text."""
+    return (-round(earnings.gain, 2), -round(earnings.share, 2), earnings.size)

@@ -1,8 +1,7 @@
-"""Attack the rewards of a recipe: fixed attacks, a search, and a tiny policy, within a budget."""
+"""Attack the rewards of a recipe: named attacks, copies of the prompts, contents in forms."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,24 +13,22 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.measured import choose_metrics
-from rlvr.red_team.attacks import FORMS, NOISE, PROGRAMS, Text, contents_in_forms, fixed_attacks, render
+from rlvr.red_team.attacks import FORMS, Text, contents_in_forms, named_attacks, render
 from rlvr.red_team.copying import count_copied, try_copies
-from rlvr.red_team.correctness import WORKS, Earnings, judge
-from rlvr.red_team.findings import PAID, Finding, Findings
-from rlvr.red_team.policy import train_policy
-from rlvr.red_team.search import by_gain, search, shorten
-from rlvr.red_team.target import Budget, Target
+from rlvr.red_team.correctness import WORKS, by_gain, judge
+from rlvr.red_team.findings import NEGLIGIBLE, PAID, Finding, Findings
+from rlvr.red_team.target import FIRST_ROWS, Target
 from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.prober import NOISE
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.verifiers.completion_text import completion_text
 from rlvr.verifiers.math.numbers import read_number
 
-SEARCH_SHARE, POLICY_SHARE = 0.5, 0.7  # of what is left of the budget at that moment; the rest shortens the winner
 MAX_FOUND = 20
 MAX_TIMEOUT_S, MAX_BATCH_S, START_TIMEOUT_S = 10.0, 60.0, 60.0  # of the rewards, for a row, a batch, their imports
 MAX_ALIKE = 2  # findings that are paid alike
-MAX_COMPLETIONS = 40  # of a run that the search starts from
+MAX_COMPLETIONS = 40  # of a run
 
 
 def attack_recipe(
@@ -40,11 +37,9 @@ def attack_recipe(
     rewards: Sequence[Reward],
     *,
     seconds: float = 120.0,
-    evaluations: float = float("inf"),
     completions: Sequence[Row] = (),
-    seed: int = 0,
 ) -> dict[str, Findings]:
-    """Attack the rewards of a recipe; those of mixed tasks task by task, by label, each with its part of the budget.
+    """Attack the rewards of a recipe; those of mixed tasks task by task, by label, each with its part of the time.
 
     Args: as `attack`.
         completions: rows of a run's files of completions.
@@ -62,10 +57,8 @@ def attack_recipe(
                 applying,
                 scorer,
                 seconds=seconds / len(parts),
-                evaluations=evaluations / len(parts),
                 completions=list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(own))),
                 copied=count_copied(own, metric),
-                seed=seed,
             )
     return found
 
@@ -94,19 +87,17 @@ def attack(
     scorer: Scorer,
     *,
     seconds: float = 120.0,
-    evaluations: float = float("inf"),
     completions: Sequence[str] = (),
     copied: tuple[int, int] = (0, 0),
-    seed: int = 0,
 ) -> Findings:
-    """Find the cheapest text that earns the rewards without being right.
+    """Find texts that earn the rewards without being right.
 
-    The fixed attacks are always tried; the budget limits the rest.
+    The named attacks and the copies of the prompts are always tried. Then come the contents in other forms and the
+    completions, as long as there is time.
 
     Args:
         rewards: of the recipe, the first ones of the scorer.
-        seconds, evaluations: the budget; a text counts once for each row that it is scored on.
-        completions: texts of a model that the search starts from.
+        completions: texts of a model.
         copied: right completions of a run, and how many of them are copies (`count_copied`).
 
     Raises:
@@ -114,9 +105,8 @@ def attack(
     """
     started = time.monotonic()
     target = Target(task, rewards, scorer)
-    budget = Budget(target, evaluations, seconds)
-    references = [texts[0] for texts in target.references if texts]
-    named = fixed_attacks(target.frequent, references)
+    references = [text for text in target.references if text is not None]
+    named = named_attacks(target.frequent, references, target.reference_forms())
     tried = dict(zip(named, target.try_texts(list(named.values())), strict=True))
     if target.all_failed:
         raise InputError(
@@ -131,33 +121,20 @@ def attack(
     if copying is not None:
         copying = replace(copying, right=copied[0], copied=copied[1])
     chance = max(judge(target, right, text, tried[name]).guessed for name, text in named.items())
-
-    def evaluate(texts: Sequence[Text], rows: Sequence[int] | None = None) -> list[Earnings]:
-        trials = target.try_texts(texts, rows)
-        return [judge(target, right, text, of_text, chance) for text, of_text in zip(texts, trials, strict=True)]
-
-    fixed = [judge(target, right, text, tried[name], chance) for name, text in named.items()]
-    found = [Finding(one, name, _example(one.text, target)) for name, one in zip(named, fixed, strict=True)]
-    in_form = contents_in_forms(target.frequent, target.reference_forms())
-    first = [*contents_in_forms(target.frequent, FORMS[1:]), *((text,) for text in completions[:MAX_COMPLETIONS])]
-    own_lines: list[Text] = [(line,) for text in [*references[:4], *completions[:4]] for line in text.splitlines(True)]
-    pieces: list[Text] = [
-        (piece,)
-        for piece in dict.fromkeys(
-            piece for text in [*in_form, *first, *PROGRAMS.values(), *own_lines] for piece in text
-        )
+    found = [
+        Finding(judge(target, right, text, tried[name], chance), name, render(text, target.seen[0]))
+        for name, text in named.items()
     ]
-
-    best = search(evaluate, fixed, in_form, first, pieces, budget.part(SEARCH_SHARE), random.Random(seed))
-    found += [Finding(one, "search", _example(one.text, target)) for one in best]
+    more: dict[Text, str] = {(text,): "a completion" for text in completions[:MAX_COMPLETIONS]}
+    more |= dict.fromkeys(contents_in_forms(target.frequent, FORMS), "a content in a form")
+    for text, found_by in more.items():
+        if time.monotonic() - started > seconds:
+            break
+        [trials] = target.try_texts([text], range(FIRST_ROWS))
+        if judge(target, right, text, trials, chance).gain >= NEGLIGIBLE:
+            [trials] = target.try_texts([text])
+            found.append(Finding(judge(target, right, text, trials, chance), found_by, render(text, target.seen[0])))
     found.sort(key=lambda finding: by_gain(finding.earnings))
-    learned = train_policy(target, budget.part(POLICY_SHARE), seed)
-    if learned is not None:
-        found.append(Finding(evaluate([learned.text])[0], "policy", _example(learned.text, target)))
-        found.sort(key=lambda finding: by_gain(finding.earnings))
-    if found and found[0].earnings.gain > 0:
-        short = shorten(evaluate, found[0].earnings, budget)
-        found.insert(0, Finding(short, found[0].found_by, _example(short.text, target)))
     return Findings(
         [reward.label for reward in rewards],
         len(target.rows),
@@ -166,15 +143,10 @@ def attack(
         sum(right) / len(right),
         _different(found)[:MAX_FOUND],
         _sloppy(target, right),
-        learned,
         target.failures,
         references[0] if target.pays_no_reference else None,
         copying,
     )
-
-
-def _example(text: Text, target: Target) -> str:
-    return render(text, target.seen[0])
 
 
 def _different(found: Sequence[Finding]) -> list[Finding]:
@@ -200,10 +172,10 @@ def _sloppy(target: Target, right: Sequence[float]) -> list[str]:
     lines = []
     for name, form in forms.items():
         texts = []
-        for row, references in enumerate(target.references):
-            gold = target.rows[row].get("final_answer")
-            if references and isinstance(gold, str) and gold in references[0]:
-                text = form(references[0], gold)
+        for row, reference in enumerate(target.references):
+            gold = target.rows[row].get(target.task.answer or "")
+            if reference is not None and isinstance(gold, str) and gold in reference:
+                text = form(reference, gold)
                 texts += [(text, row)] if text is not None else []
         trials = target.try_rendered(texts)
         share = sum(trial.total >= WORKS * right[trial.scored_with] for trial in trials) / max(len(trials), 1)

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rlvr import console
-from rlvr.formatting import count
 from rlvr.red_team.attacks import is_guess, template
 from rlvr.red_team.copying import Copying
 from rlvr.red_team.correctness import Earnings
-from rlvr.red_team.policy import Learned
 from rlvr.rescoring.completions import one_line, visible
 
 Verdict = Literal["holds", "lenient", "untested", "broken"]
@@ -21,7 +19,6 @@ MAX_ROWS = 0.1  # share of the rows on which a text may earn nearly as much as a
 MAX_GUESSED = 0.5  # share of the rows whose prompt may hold the answer
 NEGLIGIBLE = 0.07  # of a right answer's reward: less may be one row of 16, by chance
 RULE = "──────   ────────   ────────   ─────────────────────────────────────────────"
-PROBABLE = 0.01  # a text of the policy that is worth showing
 SHOWN = 6  # findings in the table
 PAID = 0.005  # of a reward: less is shown as nothing
 QUOTE = 44  # characters of a text in the table
@@ -31,7 +28,7 @@ MAX_JSON_TEXT = 4000
 
 @dataclass(frozen=True)
 class Finding:
-    """A text and what it earns. `found_by`: the name of a fixed attack, "search" or "policy"."""
+    """A text and what it earns. `found_by`: the name of an attack."""
 
     earnings: Earnings
     found_by: str
@@ -56,7 +53,6 @@ class Findings:
         right: what a right answer earns, on average.
         found: the best texts first.
         sloppy: sentences on right answers in a sloppy form, or nearly right ones, that are paid.
-        learned: what the tiny policy converged to; None if the budget was too small.
         failures: by "reward: kind of failure", a text on which it failed.
         copying: what copied parts of the prompts earn; None if nothing says what is right.
         unpaid_reference: one of the right answers, if none of them earned anything: then nothing is known of others.
@@ -69,7 +65,6 @@ class Findings:
     right: float
     found: Sequence[Finding]
     sloppy: Sequence[str] = ()
-    learned: Learned | None = None
     failures: dict[str, str] | None = None
     unpaid_reference: str | None = None
     copying: Copying | None = None
@@ -137,19 +132,6 @@ class Findings:
             lines += [f"{numbers}   {_quote(finding, QUOTE)}", f"{'':31}  {self._payers(finding)}"]
         return "\n".join(lines)
 
-    def policy_line(self) -> str:
-        if self.learned is None:
-            return "The tiny policy was not trained: the budget was spent."
-        learned = self.learned
-        text = "No text became probable."
-        if learned.probability >= PROBABLE:
-            shown = _shown(template(learned.text), QUOTE * 3)
-            text = f"Its most probable text ({_percent(learned.probability)}) is {shown}."
-        return (
-            f"A tiny policy, trained on the reward alone for {count(learned.steps, 'step')}: mean reward "
-            f"{learned.reward_before:.2f} → {learned.reward_after:.2f}. {text}"
-        )
-
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": 1,
@@ -160,16 +142,6 @@ class Findings:
             "seconds": round(self.seconds, 1),
             "right_answer_earns": 0.0 if self.unpaid_reference is not None else round(self.right, 4),
             "found": [self._finding_as_dict(finding) for finding in self.found],
-            "policy": None
-            if self.learned is None
-            else {
-                "steps": self.learned.steps,
-                "reward_before": round(self.learned.reward_before, 4),
-                "reward_after": round(self.learned.reward_after, 4),
-                "text": template(self.learned.text)[:MAX_JSON_TEXT],
-                "probability": round(self.learned.probability, 4),
-                "sentence": self.policy_line(),
-            },
             "copying": None if self.copying is None else asdict(self.copying),
             "failures": self.failures or {},
         }

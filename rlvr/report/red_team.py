@@ -28,11 +28,9 @@ def red_team(content: Mapping[str, Any] | None) -> RedTeam | None:
     verdict, found, sentences = content.get("verdict"), content.get("found"), content.get("sentences")
     if not isinstance(verdict, str) or not isinstance(found, list):
         return None
-    policy = mapping(content.get("policy")).get("sentence")
-    lines = [*(sentences if isinstance(sentences, list) else []), policy]
     return RedTeam(
         verdict,
-        tuple(line for line in lines if isinstance(line, str)),
+        tuple(line for line in sentences if isinstance(line, str)) if isinstance(sentences, list) else (),
         ExtraTable(("reward", "unearned", "works on", "paid by"), [_row(mapping(one)) for one in found[:SHOWN]]),
     )
 

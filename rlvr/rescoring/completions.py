@@ -25,7 +25,7 @@ from rlvr.errors import InputError
 from rlvr.formatting import count
 from rlvr.rescoring.conversations import as_json, as_text, without_nulls
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import FROM_TRAINER, optional_columns
+from rlvr.scoring.signature import FROM_TRAINER, named_parameters
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,10 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
     if any(reward.applies_to is not None for reward in rewards):
         needed.append(TASK)
-    optional = sorted({name for reward in rewards for name in optional_columns(reward)} - set(needed))
+    options = [named_parameters(reward.function, required=False).items() for reward in rewards]
+    # An option with a number as its default is a setting; the others may be columns of the task.
+    settable = {name for own in options for name, one in own if not isinstance(one.default, bool | int | float)}
+    optional = sorted(settable.difference(needed, *(reward.options for reward in rewards)))
     lacking = {}
     for number, row in enumerate(rows):
         names = [name for name in needed if row.get(name) is None] + [name for name in optional if name not in row]

@@ -18,9 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr.errors import InputError
-from rlvr.scoring.signature import single_options
-
 if TYPE_CHECKING:
     from rlvr.config.specs import RewardSpec
 
@@ -54,7 +51,6 @@ class Reward:
     spec: RewardSpec | None = None
 
     def __post_init__(self) -> None:
-        self._single_options = single_options(self.function)
         self.__name__ = self.label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
 
     @property
@@ -95,23 +91,7 @@ class Reward:
         return numbers
 
     def call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call the function, and return its values unchecked.
-
-        Raises:
-            InputError: a column has the name of an option that is one value.
-        """
-        hidden = [name for name in self._single_options - self.options.keys() if isinstance(kwargs.get(name), list)]
-        for name in hidden:
-            if any(value is not None for value in kwargs[name]):
-                raise InputError(
-                    f"the data has a column {name}, and the reward {self.name} an option of this name, whose place the "
-                    "column would take. Rename the column, or leave it out. If the reward is to read it, annotate it "
-                    "as a list.",
-                    kind="column-hides-option",
-                    key=name,
-                )
-        if hidden:  # columns of other tasks
-            kwargs = {name: value for name, value in kwargs.items() if name not in hidden}
+        """Call the function, and return its values unchecked."""
         # An option holds for all rows, whatever a column of its name says.
         values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
         return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values

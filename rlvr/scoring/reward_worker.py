@@ -40,7 +40,7 @@ WIRE_STATUS: Mapping[Status, str] = {
 }
 MAX_OUTPUT = 1000  # characters of each stream that a call may print for each completion
 MAX_KEPT = 64 << 20  # of the rest
-TRIAL_STEP = -1  # `trainer_state.global_step` of the reward trial (rlvr/preflight/reward_trial.py)
+TRIAL_STEP = -1  # `trainer_state.global_step` outside of training (rlvr/scoring/prober.py)
 MAX_TRIAL_LINES = 20  # that a worker prints in the trial, each once: it makes a call for each answer
 _PACKAGES_WITH_RANDOM_STATE = ("numpy", "torch")
 _trial_lines: set[str] = set()  # printed so far
@@ -196,7 +196,7 @@ class _TrialStream(_ShortenedStream):
         for line in lines:
             if line not in _trial_lines and len(_trial_lines) <= MAX_TRIAL_LINES:
                 is_last = len(_trial_lines) == MAX_TRIAL_LINES
-                super().write("[more lines of the reward trial are not shown]\n" if is_last else f"{line}\n")
+                super().write("[more lines before training are not shown]\n" if is_last else f"{line}\n")
                 _trial_lines.add(line)
         return len(text)
 

@@ -1,12 +1,9 @@
-"""What a reward function reads: by its parameters, and by its source where it takes columns out of `**kwargs`."""
+"""What a reward function reads, by its parameters."""
 
 from __future__ import annotations
 
-import ast
 import dis
 import inspect
-import re
-import textwrap
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,73 +27,12 @@ def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(sorted(named_parameters(function, required=True)))
 
 
-def optional_columns(reward: Reward) -> set[str]:
-    """The columns that a reward reads if the data has them.
-
-    These are its options, less those that the recipe sets or that are one value (`single_options`), and what the
-    function takes out of its `**kwargs` by a constant name.
-    """
-    options = named_parameters(reward.function, required=False).keys() - single_options(reward.function)
-    return (options | taken_from_kwargs(reward.function)) - reward.options.keys()
-
-
-def single_options(function: Callable[..., Any]) -> frozenset[str]:
-    """The options that are one value by their type hints (`float | None`). A column of such a name would be a list.
-
-    Without a type hint, the default tells: `tolerance=0.1` is one value; `final_answer=None` may be a column.
-    """
-    try:
-        options = named_parameters(function, required=False)
-    except (TypeError, ValueError):  # no function, or one of Python's own that says nothing of its parameters
-        return frozenset()
-    return frozenset(name for name, option in options.items() if _is_single(option))
-
-
-def _is_single(option: inspect.Parameter) -> bool:
-    annotation = option.annotation
-    hint = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).replace("typing.", "")
-    if annotation is option.empty or hint == "Any":
-        return isinstance(option.default, bool | int | float | str) and option.default != ""
-    return _SINGLE.fullmatch(hint) is not None
-
-
-_ONE_TYPE = r"(?:None|bool|int|float|str|Literal\[[^\]]*\])"
-_SINGLE = re.compile(rf"{_ONE_TYPE}(?:\s*\|\s*{_ONE_TYPE})*|Optional\[{_ONE_TYPE}\]")
-
-
 def columns_read(reward: Reward) -> set[str]:
-    """The columns that a reward reads, whether or not it can do without them."""
-    return {*reward.columns, *optional_columns(reward)}
+    """The columns that a reward reads: its parameters, less the options that the recipe sets.
 
-
-def taken_from_kwargs(function: Callable[..., Any]) -> frozenset[str]:
-    """The constant names in `kwargs["x"]`, `kwargs.get("x")` and `kwargs.pop("x")`, less what the trainer passes.
-
-    Empty where the function has no `**kwargs`, or its source can't be read. What it passes on is not followed.
+    A parameter with a default is a column if the data has one of its name.
     """
-    definition = definition_of(function)
-    if definition is None or definition.args.kwarg is None:
-        return frozenset()
-    rest = definition.args.kwarg.arg
-    keys: list[ast.expr] = []
-    for node in ast.walk(definition):
-        match node:
-            case ast.Subscript(ast.Name(name), key) if name == rest:
-                keys.append(key)
-            case ast.Call(ast.Attribute(ast.Name(name), "get" | "pop"), [key, *_]) if name == rest:
-                keys.append(key)
-    names = {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-    return frozenset(names - FROM_TRAINER)
-
-
-def definition_of(function: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The syntax tree of a function, or of an object's `__call__`; None where its source can't be read."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(_python_function(function) or function)))
-    except (OSError, TypeError, SyntaxError):  # not written in Python, typed in, or a lambda within an expression
-        return None
-    first = tree.body[0]
-    return first if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef) else None
+    return {*reward.columns, *named_parameters(reward.function, required=False)} - reward.options.keys()
 
 
 def named_parameters(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:

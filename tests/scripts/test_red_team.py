@@ -25,7 +25,7 @@ def test_a_broken_reward_is_exit_code_1_and_in_the_report_of_the_run(tmp_path: P
     (tmp_path / "part.py").write_text(BROKEN)
     run = write_run(tmp_path / "run", base=[False] * 4, trained=[True] * 4)
     rewards = f"[{{name: {tmp_path / 'part.py'}}}]"
-    words = ("--config", DEMO, *FEW_ROWS, "--rewards", rewards, "--evaluations", "2000", "--run_dir", str(run))
+    words = ("--config", DEMO, *FEW_ROWS, "--rewards", rewards, "--run_dir", str(run))
     assert main([*words, "--json", str(tmp_path / "out.json")]) == 1
     found = json.loads((tmp_path / "out.json").read_text())
     assert found == json.loads((run / "red_team.json").read_text())
@@ -43,7 +43,7 @@ def test_rewards_that_hold_on_each_of_mixed_tasks_are_exit_code_0(
         "tasks: [{name: arithmetic, train_rows: 96, weight: 1}, {name: countdown, train_rows: 96, weight: 1}]\n"
         "rewards: [{name: math_correctness, applies_to: [arithmetic]}, {name: countdown, applies_to: [countdown]}]\n"
     )
-    assert main(["--config", str(recipe), "--evaluations", "3000", "--json", str(tmp_path / "out.json")]) == 0
+    assert main(["--config", str(recipe), "--json", str(tmp_path / "out.json")]) == 0
     assert json.loads((tmp_path / "out.json").read_text())["verdicts"] == {"arithmetic": "holds", "countdown": "holds"}
     assert capsys.readouterr().out.count("Verdict: holds") == 2
 

@@ -76,8 +76,9 @@ def test_every_dataset_of_the_package_works_and_accepts_its_own_solutions() -> N
     from rewards.reasoning_gym import reasoning_gym as reward
 
     for name in sorted(set(DATASETS) - {"composite"}):
-        rows = reasoning_gym(dataset=name, train_rows=2, test_rows=1).train
-        solved = [row for row in rows if row["final_answer"]]
-        completions = [f"<answer>{row['final_answer']}</answer>" for row in solved]
+        task = reasoning_gym(dataset=name, train_rows=2, test_rows=1)
+        assert task.gold is not None
+        solved = [row for row in task.train if row["final_answer"]]
+        completions = [task.gold(row) for row in solved]
         scores = reward([""] * len(solved), completions, entry=[row["entry"] for row in solved])
         assert scores == [1.0] * len(solved), name

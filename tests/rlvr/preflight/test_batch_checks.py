@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rlvr.config.batch_plan import batch_sizes
-from rlvr.preflight.batch_checks import check_batches, check_learning_rate, check_reward_timeouts, check_schedule
-from rlvr.preflight.components import RunComponents
+from rlvr.preflight.batch_checks import check_batches, check_reward_timeouts, check_schedule
 from tests.support.run_components import make_components, only, rows
 
 
@@ -116,21 +115,6 @@ def test_rewards_may_not_take_as_long_as_the_other_processes_wait() -> None:
     problem = only(check(2))
     assert (problem.kind, problem.key) == ("timeout-too-long", "reward_batch_timeout_s")
     assert "ddp_timeout to 750 or more" in problem.message and check(2, ddp_timeout=750) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind", "why"),
-    [
-        ({"learning_rate": 0.5}, "high-learning-rate", "5e-1 for 5e-5"),
-        ({"learning_rate": 2e-3}, None, "the rate of a LoRA on a tiny model"),
-        ({"learning_rate": 0.5, "optim": "sgd"}, None, "without Adam a rate is on another scale"),
-    ],
-)
-def test_a_learning_rate_that_is_far_too_high_is_warned_of(
-    settings: dict[str, Any], kind: str | None, why: str
-) -> None:
-    problems = check_learning_rate(RunComponents(make_components(settings).recipe))
-    assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "warning")] if kind else []), why
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from datasets import Dataset
 
 from rlvr.config.sagemaker import SageMakerSettings
@@ -108,20 +107,6 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "refused in the first step",
         ),
         (
-            {"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"num_cyles": 1}},
-            "wrong-type",
-            "lr_scheduler_kwargs",
-            "refused after the base was measured",
-        ),
-        ({"lr_scheduler_type": "cosine_with_min_lr"}, "missing-key", "lr_scheduler_type", "it needs options"),
-        ({"lr_scheduler_type": "warmup_stable_decay"}, "missing-key", "lr_scheduler_type", "another error's class"),
-        (
-            {"lr_scheduler_type": "polynomial", "learning_rate": 1e-8},
-            "missing-key",
-            "lr_scheduler_type",
-            "its end is above this rate",
-        ),
-        (
             {"load_best_model_at_end": True, "eval_strategy": "steps"},
             "missing-key",
             "load_best_model_at_end",
@@ -178,33 +163,6 @@ def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        ({"load_in_4bit": True, "use_peft": True, "dtype": "float32"}, "slow-dtype"),
-        ({"load_in_4bit": True, "use_peft": True, "dtype": "bfloat16"}, None),
-        ({"use_peft": False, "dtype": "bfloat16"}, "coarse-dtype"),
-        ({"use_peft": False, "dtype": "float32"}, None),
-    ],
-)
-def test_a_number_format_that_costs_without_need_is_noted(settings: dict[str, Any], kind: str | None) -> None:
-    components = make_components(settings, target=TargetMachine(machine="A10G"))
-    problems = check_components(components).problems
-    assert [(problem.kind, problem.level) for problem in problems] == ([(kind, "note")] if kind else [])
-    here = check_components(replace(components, target=TargetMachine())).problems
-    assert torch.cuda.is_available() or here == [], "no format of GPUs is recommended where there is none"
-
-
-@pytest.mark.parametrize(("flags", "expected"), [("avx512f", ["bf16"]), ("avx512f avx512_bf16", [])])
-def test_bf16_on_a_cpu_that_emulates_it_is_noted(
-    flags: str, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n", encoding="utf-8")
-    monkeypatch.setattr(compatibility, "CPU_INFO", tmp_path / "cpuinfo")
-    problems = check_components(make_components({"use_cpu": True, "bf16": True})).problems
-    assert [problem.key for problem in problems] == expected
-
-
-@pytest.mark.parametrize(
     ("settings", "hidden", "free", "flags", "expected"),
     [
         ({}, 576, 2**40, "avx2", ["activation_checkpointing"]),
@@ -247,28 +205,6 @@ def test_a_time_limit_within_which_nothing_is_trained_is_warned_of(run_s: int, j
     assert [(one.kind, one.key, one.level) for one in problems] == [
         ("short-time-limit", key, "warning") for key in keys
     ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "key", "level"),
-    [
-        ({"vllm_mode": "server", "vllm_gpu_memory_utilization": 0.5}, "vllm_mode", "note"),
-        ({"vllm_mode": "colocate", "lora_dropout": 0.0}, None, ""),  # TRL's default and ours
-        ({"use_peft": False, "lora_r": 64}, "lora_r", "note"),
-        ({"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type", "note"),
-        ({"data_seed": 7}, "data_seed", "note"),
-        ({"save_strategy": "no", "save_steps": 7}, "save_steps", "warning"),
-        ({"save_strategy": "steps", "save_steps": 7}, None, ""),
-        ({"save_strategy": "no"}, None, ""),
-        ({"eval_steps": 5}, "eval_steps", "warning"),
-        ({"adaptive_threshold": 0.3}, "adaptive_threshold", "warning"),
-        ({"adaptive_threshold": 0.3, "scale_rewards": "adaptive"}, None, ""),
-    ],
-)
-def test_keys_without_an_effect_are_named(settings: dict[str, Any], key: str | None, level: str) -> None:
-    problems = check_components(make_components(settings)).problems
-    expected = [("unused-key", key, level)] if key else []
-    assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected
 
 
 @pytest.mark.parametrize(

@@ -108,20 +108,10 @@ def task_of(path: str, **options: Any) -> list[str]:
 VLLM = ["--use_vllm", "true", "--vllm_weight_sync", "merged"]
 OWN_MODEL = ["--model_name_or_path", "FOLDER/model"]
 SUMS, SUMS_THAT_END = task_of("FOLDER/sums.jsonl"), task_of("FOLDER/sums.jsonl", stop_strings=["\n"])
-COOLER = content("generation_config.json", do_sample=True, temperature=0.6, top_k=20)
 # The number of each in the survey, and its threads; words that provoke it in a recipe that is right (FOLDER is the
 # test's own); where the check reports it, and as which kind (a note has none: its words); what would happen without the
 # check; and what the words need.
 PITFALLS = [
-    (
-        1,
-        "trl#5697, #6263",
-        ["--max_completion_length", "12"],
-        "warnings",
-        "gold-too-long",
-        "every completion is cut off before its answer, every reward is 0, and no error says so",
-        nothing,
-    ),
     (
         3,
         "trl#2923, open-r1#620",
@@ -249,15 +239,6 @@ PITFALLS = [
         model(unending),
     ),
     (21, "open-r1#271", SUMS, "warnings", "unended-completion", "a base model goes on until it is cut off", sums()),
-    (
-        22,
-        "trl#5783",
-        OWN_MODEL,
-        "notes",
-        "temperature 0.6, top_k 20 (generation_config.json)",
-        "transformers 4 used them, and users may rely on that",
-        model(COOLER),
-    ),
     (
         23,
         "trl#4358, #3569",

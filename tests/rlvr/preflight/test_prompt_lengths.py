@@ -11,7 +11,6 @@ from transformers import AutoTokenizer
 
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.loading import load_environments
-from rlvr.preflight.generation_checks import check_gold_lengths
 from rlvr.preflight.prompt_lengths import PromptLengths
 from tests.support.run_components import MODEL, make_components, rows
 
@@ -128,26 +127,3 @@ def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.Monke
     monkeypatch.setattr(generation, "prompt_tokens", counted)
     assert measured(rows(3000)).longest == 13
     assert sum(seen) == 200
-
-
-@pytest.mark.parametrize(
-    ("gold", "settings", "said", "why"),
-    [
-        ("7" * 20, {"max_completion_length": 64}, "", "room for three of them"),
-        ("7" * 63, {"max_completion_length": 64}, "take more than 75% of max_completion_length = 64", "hardly"),
-        ("7" * 64, {"max_completion_length": 64}, "64 of 64 golds of the task are longer", "and its end token"),
-        ("7" * 64, {"max_completion_length": 64}, "Set max_completion_length to 192", "a multiple of 64 above 130"),
-        (
-            "7" * 64,
-            {"max_completion_length": 64, "mask_truncated_completions": True},
-            "leaves it out altogether: steps of loss 0",
-            "TRL would show a loss of 0, and no more",
-        ),
-    ],
-)
-def test_golds_that_do_not_fit_into_a_completion_are_warned_of(
-    gold: str, settings: dict[str, Any], said: str, why: str
-) -> None:
-    notes = list(check_gold_lengths(make_components(settings, gold=lambda row: gold)))
-    assert [(note.kind, note.level) for note in notes] == ([("gold-too-long", "warning")] if said else []), why
-    assert not said or said in notes[0].message, why

@@ -104,7 +104,7 @@ def test_what_every_prompt_offers_is_a_guess() -> None:
 
 def findings_of(task: Task, reward: Reward, copied: tuple[int, int] = (0, 0)) -> Findings:
     with Scorer([reward]) as scorer:
-        return attack(task, [reward], scorer, seconds=600, evaluations=500, copied=copied)
+        return attack(task, [reward], scorer, seconds=600, copied=copied)
 
 
 def test_the_verdict_is_broken_where_copies_earn_or_a_run_copied() -> None:

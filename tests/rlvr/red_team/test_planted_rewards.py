@@ -8,6 +8,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,8 +30,7 @@ from rlvr.scoring.registry import load_task
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 
-EVALUATIONS = 2500
-PROGRAM_EVALUATIONS = 100  # each is a process in the sandbox
+FORMS = ("{}", "<answer>{}</answer>")
 Check = Callable[[str, str, str], float]  # text, gold, prompt -> reward
 
 
@@ -139,9 +139,12 @@ SOUND: dict[str, Check] = {
 }
 
 
-def sums() -> Task:
+def sums(check: Check | None = None) -> Task:
+    """Sums, with reference answers in the form that the check reads."""
     pairs = [(17 * row % 40 + 3, 11 * row % 30 + 7) for row in range(96)]
-    return task_of([f"What is {a} plus {b}?" for a, b in pairs], [str(a + b) for a, b in pairs])
+    task = task_of([f"What is {a} plus {b}?" for a, b in pairs], [str(a + b) for a, b in pairs])
+    right = [form for form in FORMS if check is not None and check(form.format("42"), "42", "What is 20 plus 22?") >= 1]
+    return replace(task, gold=(lambda row: right[0].format(row["final_answer"])) if right else None)
 
 
 def choices() -> Task:
@@ -155,9 +158,9 @@ def task_of(prompts: Sequence[str], golds: Sequence[str]) -> Task:
     return Task(rows, rows.select([]), rows.select([]))
 
 
-def attacked(task: Task, *rewards: Reward, evaluations: int = EVALUATIONS) -> Findings:
+def attacked(task: Task, *rewards: Reward, seconds: float = 600.0) -> Findings:
     with Scorer(rewards) as scorer:
-        return attack(task, rewards, scorer, seconds=600, evaluations=evaluations)
+        return attack(task, rewards, scorer, seconds=seconds)
 
 
 def reward_of(check: Check) -> Reward:
@@ -173,7 +176,7 @@ def own(function: Any, weight: float = 1.0, gate: str | None = None, **options: 
 
 @pytest.mark.parametrize("why", HACKABLE)
 def test_a_reward_with_a_mistake_is_broken(why: str) -> None:
-    findings = attacked(sums(), reward_of(HACKABLE[why]))
+    findings = attacked(sums(HACKABLE[why]), reward_of(HACKABLE[why]))
     assert findings.verdict == "broken", findings.sentences()
     assert findings.cheapest is not None and findings.cheapest.earnings.paid[0] > 0
 
@@ -181,13 +184,13 @@ def test_a_reward_with_a_mistake_is_broken(why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("why", HACKABLE_PROGRAMS)
 def test_a_judge_of_programs_with_a_mistake_is_broken(why: str) -> None:
-    findings = attacked(sums(), reward_of(HACKABLE_PROGRAMS[why]), evaluations=PROGRAM_EVALUATIONS)
+    findings = attacked(sums(), reward_of(HACKABLE_PROGRAMS[why]), seconds=0.0)
     assert findings.verdict == "broken", findings.sentences()
 
 
 @pytest.mark.parametrize(("checks", "verdict"), [(LENIENT, "lenient"), (SOUND, "holds")], ids=["lenient", "sound"])
 def test_a_lenient_reward_is_not_broken_and_a_sound_one_holds(checks: dict[str, Check], verdict: str) -> None:
-    found = {why: attacked(sums(), reward_of(check)) for why, check in checks.items()}
+    found = {why: attacked(sums(check), reward_of(check)) for why, check in checks.items()}
     assert {why: one.verdict for why, one in found.items()} == dict.fromkeys(checks, verdict)
 
 
@@ -211,7 +214,7 @@ def test_the_shipped_rewards_for_sums(rewards: list[Reward], verdict: str) -> No
 @pytest.mark.slow
 def test_the_shipped_rewards_for_programs_pay_only_for_the_form() -> None:
     task = load_task(TaskSpec("one_line_programs", {"train_rows": 96, "test_rows": 1, "tests_per_problem": 2}))
-    findings = attacked(task, own(code_execution), own(code_format, 0.2), evaluations=PROGRAM_EVALUATIONS)
+    findings = attacked(task, own(code_execution), own(code_format, 0.2), seconds=0.0)
     assert findings.verdict == "lenient" and findings.cheapest is not None, findings.sentences()
     assert findings.cheapest.earnings.paid[1] == pytest.approx(0.2) and findings.cheapest.earnings.share < 0.25
 
@@ -250,8 +253,3 @@ def test_a_text_on_which_a_reward_fails_is_named() -> None:
     with pytest.raises(InputError) as refused:
         attacked(sums(), reward_of(lambda t, g, p: 1 / 0))
     assert refused.value.kind == "reward-failed"
-
-
-def test_the_same_budget_and_seed_find_the_same() -> None:
-    first, second = (attacked(sums(), reward_of(HACKABLE["search instead of fullmatch in the tag"])) for _ in range(2))
-    assert {**first.as_dict(), "seconds": 0} == {**second.as_dict(), "seconds": 0}

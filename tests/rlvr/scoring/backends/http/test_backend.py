@@ -21,7 +21,7 @@ from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.preflight.reward_trial import try_rewards
+from rlvr.preflight.reward_contract import check_contract
 from rlvr.scoring.backends.http.backend import HttpRewardBackend
 from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
@@ -224,7 +224,7 @@ def test_rows_that_cannot_be_scored_are_found_before_training(server: RewardServ
     rows = Dataset.from_list([{"prompt": "p", "id": "one", "tests": '[{"nonsense": 1}]'}])
     task = Task(rows, rows.select([]), rows.select([]))
     with Scorer(rewards) as scoring:
-        [problem] = try_rewards(load_recipe("recipes/demo-programs.yaml"), task, rewards, rewards[0], scoring)
+        problem, _ = check_contract(load_recipe("recipes/demo-programs.yaml"), task, rewards, rewards[0], scoring)
     assert (problem.kind, problem.row) == ("refused-row", 0) and "nonsense" in problem.message
 
 
