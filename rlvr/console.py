@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import os
 import re
@@ -99,6 +100,30 @@ def remembered_interrupts(*numbers: signal.Signals) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def are_installed(*packages: str) -> bool:
+    """Whether packages can be imported; if not, say how to install this project."""
+    found = all(importlib.util.find_spec(name) is not None for name in packages)
+    if not found:
+        error(
+            f"The packages of this project are not installed for {sys.executable}. Run `make install` and "
+            "`. .venv/bin/activate`, or `pip install -e . -c constraints.txt`."
+        )
+    return found
+
+
+def positive_int(text: str) -> int:
+    """The type of a command-line option that is an integer from 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def print_json(text: str) -> None:
+    """Print JSON as it is, from the main process only."""
+    if is_main():
+        write(text, sys.stdout)
 
 
 def info(text: str = "") -> None:

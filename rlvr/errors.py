@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +91,20 @@ class InputError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__))
 
 
+class FailedRun(Exception):
+    """A run failed through a reward, the recipe or the data. The message says which; our stack frames don't help."""
+
+
+def problems_as_json(problems: Sequence[Problem], plan: Mapping[str, Any] | None = None) -> str:
+    """Write the result of a check as one JSON object."""
+    levels: dict[str, list[Any]] = {"error": [], "warning": [], "note": []}
+    for problem in problems:
+        levels[problem.level].append(problem.message if problem.level == "note" else problem.as_dict())
+    names = {"error": "problems", "warning": "warnings", "note": "notes"}
+    result = {**{names[level]: found for level, found in levels.items()}, "plan": plan}
+    return json.dumps(result, indent=2, ensure_ascii=False)
+
+
 @contextlib.contextmanager
 def error_context(where: str, *, key: str | None = None, row: int | None = None) -> Iterator[None]:
     """Put `where` before the message of an InputError, and fill in its key and row if it has none."""
@@ -117,6 +132,9 @@ def _rebuild(cls: type[InputError], args: tuple[Any, ...], state: dict[str, Any]
     return error
 
 
-def is_disk_full(error: Exception) -> bool:
-    """Whether a disk or a quota is full; errors of libraries written in Rust have no errno."""
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "(os error 28)" in str(error)
+def disk_full(error: Exception) -> str:
+    """The message if a disk or a quota is full, else ""; errors of libraries written in Rust have no errno."""
+    if getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT) and "(os error 28)" not in str(error):
+        return ""
+    file = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+    return f"The disk is full{file}. Make room; the same command continues from what was saved."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
 from rlvr.config.recipe import Recipe, with_engine
 from rlvr.data.task import Task
-from rlvr.environments.loading import COLUMN
+from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
@@ -38,7 +39,7 @@ from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
-from rlvr.scoring.reward import Metric, Reward
+from rlvr.scoring.reward import Metric, Reward, file_of, metrics_of
 from rlvr.scoring.scorer import Scorer
 from rlvr.training import launch, trl_config
 
@@ -60,6 +61,7 @@ class PreparedRun:
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
         environment: what scores depend on beside the recipe.
+        environments: of the recipe.
         estimate: of memory and hours; None without a GPU.
         remarks: notes and warnings, in the order in which a person reads them.
     """
@@ -77,6 +79,14 @@ class PreparedRun:
     environment: dict[str, str]
     estimate: estimates.Estimate | None
     remarks: tuple[Problem, ...]
+    environments: tuple[Environment, ...] = ()
+
+    def source_files(self) -> dict[str, str | None]:
+        """The files of the rewards, the metric and the environments, by label."""
+        rewards = [*self.rewards, *metrics_of(self.metric)]
+        files = {reward.label: file_of(reward.function) for reward in rewards}
+        modules = {one.label: sys.modules[one.cls.__module__] for one in self.environments}
+        return {**files, **{f"environment {label}": module.__file__ for label, module in modules.items()}}
 
 
 @contextmanager
@@ -84,6 +94,7 @@ def prepare_run(
     recipe: Recipe,
     target: TargetMachine | None = None,
     *,
+    state: PartialState | None = None,
     only_check: bool = False,
     thorough: bool = False,
     known_problems: Iterable[Problem] = (),
@@ -92,6 +103,7 @@ def prepare_run(
 
     Args:
         target: where the recipe will run, if not on this machine.
+        state: of the processes that have joined already (`launch.join`).
         only_check: don't wait for reward servers that can't be reached.
         thorough: also attack the rewards, for half a minute.
         known_problems: errors of the recipe's text, already reported. With any, the run is refused.
@@ -101,11 +113,10 @@ def prepare_run(
     """
     from accelerate.utils import broadcast_object_list, gather_object
 
-    launch.check_environment(recipe)
     target = target or TargetMachine()
     findings = Findings(known_problems, recipe)
     world_size = target.processes()
-    state = launch.join(recipe)
+    state = state or launch.join(recipe)
     processes = world_size or state.num_processes
     # With a fault of the rewards, those of a task, and its metric, are unknown.
     with_metric = not recipe.task.parts or not any(key.split(".")[0] == "rewards" for key in findings.unknown_keys)
@@ -177,6 +188,7 @@ def prepare_run(
             environment,
             estimate,
             remarks,
+            tuple(components.environments or ()),
         )
 
 

@@ -241,6 +241,13 @@ class _Contract:
                 "unscored-rows",
                 key,
             )
+        elif self.prober.reset is None and not any(_reads(self.metric, column) for column in self._data_columns()):
+            yield Problem(
+                f"The metric {name} reads no answer from the data, so the accuracy is what {name} says of the text.",
+                "blind-metric",
+                "evaluation.metric",
+                level="note",
+            )
         elif len(wrong) > MOST_REFUSED * len(references) and self.task.gold is None:
             yield Problem(
                 f"{name} does not score the bare {self.task.answer} 1, so no reference answer was tried. Declare one "
@@ -285,13 +292,6 @@ class _Contract:
                     row=accepted[0],
                     level="warning",
                 )
-        if self.prober.reset is None and not any(_reads(self.metric, name) for name in self._data_columns()):
-            yield Problem(
-                f"The metric {name} reads no answer from the data, so the accuracy is what {name} says of the text.",
-                "blind-metric",
-                "evaluation.metric",
-                level="note",
-            )
 
     def _data_columns(self) -> list[str]:
         return [self.task.answer] if self.task.answer else [n for n in self.task.train.column_names if n != "prompt"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rlvr import console
 from rlvr.errors import InputError
 from rlvr.formatting import byte_count
 from rlvr.publishing import hub
-from rlvr.publishing.artifact import Artifact
+from rlvr.publishing.artifact import Artifact, find_artifact
 from rlvr.publishing.curves_image import draw_curves
 from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
 from rlvr.publishing.settings import check_id
@@ -78,3 +82,20 @@ def publish(publication: Publication, repo: str, *, private: bool | None) -> str
     what = f"Publishing {repository.id}"
     with console.SlowStep(what):
         return hub.push(repository, publication.upload.files, f"Publish {publication.artifact.run.name}")
+
+
+def publish_run(run_dir: Path, model_folder: Path, settings: Mapping[str, Any]) -> int:
+    """Push the model of a finished run to the hub, as its recipe says; return the exit code."""
+    repo, private = settings["hub_model_id"], settings.get("hub_private_repo")
+    words = ["python", "scripts/publish.py", str(run_dir), "--repo", repo, *(["--private"] if private else [])]
+    later = f"The run is done and saved: {model_folder}. To publish it later: {shlex.join(words)}"
+    try:
+        address = publish(prepare(find_artifact(run_dir), repo), repo, private=private)
+    except InputError as error:
+        console.error(f"{error}\n  {later}")
+        return 1
+    except KeyboardInterrupt:
+        console.error(f"\n  Publishing was stopped. {later}")
+        return 130
+    console.info(f"  published {address}")
+    return 0

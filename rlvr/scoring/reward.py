@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr.errors import FailedRun
+
 if TYPE_CHECKING:
     from rlvr.config.specs import RewardSpec
 
 
-class RewardError(Exception):
+class RewardError(FailedRun):
     """A reward function raised, or returned no list of rewards. The message names it and, if known, the row."""
 
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from rlvr.errors import FailedRun
+
 if TYPE_CHECKING:
     from rlvr.training.trl_internals import ExtensibleGRPOTrainer
 
@@ -29,7 +31,7 @@ ROUNDING = {"float32": 1e-4, "float16": 8e-3, "bfloat16": 6e-2}
 LARGE = 0.05  # difference of a token, on average, for a run without an adapter to compare with
 
 
-class RolloutError(Exception):
+class RolloutError(FailedRun):
     """vLLM does not sample from the policy.
 
     Args:

@@ -23,7 +23,7 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.proxies import Environments
-from rlvr.errors import InputError
+from rlvr.errors import FailedRun, InputError
 from rlvr.evaluation import evaluate, summarise
 from rlvr.evaluation.conversations import player_of
 from rlvr.evaluation.scores import by_task
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-class TrainingError(Exception):
+class TrainingError(FailedRun):
     """Training ended and nothing was learnt.
 
     Args:

@@ -128,7 +128,7 @@ def tried(*rewards: Reward, task: Task | None = None, **settings: Any) -> list[P
         ),
         (
             unsure,
-            {"unscored-rows": "error", "blind-metric": "note", "golds-earn-no-more": "warning"},
+            {"unscored-rows": "error", "golds-earn-no-more": "warning"},
             "None for every answer",
         ),
     ],

@@ -1,0 +1,51 @@
+"""Check a recipe for `run_grpo.py --check`, and print what a check or a run will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from rlvr import console
+from rlvr.artifacts.resumption import Resumption
+from rlvr.config.recipe import Recipe, extended_text
+from rlvr.errors import Problem, problems_as_json
+from rlvr.formatting import count
+from rlvr.preflight.components import TargetMachine
+from rlvr.preflight.prepare import prepare_run
+
+
+def check(
+    recipe: Recipe, target: TargetMachine, known: Sequence[Problem], *, thorough: bool = False, as_json: bool = False
+) -> int:
+    """Report all problems in one pass; return the exit code.
+
+    Args:
+        known: errors of the recipe's text, already printed.
+        thorough: also attack the rewards.
+
+    Raises:
+        InputError: with all errors.
+    """
+    console.silence_loading_bars()
+    with prepare_run(recipe, target, only_check=True, thorough=thorough, known_problems=known) as prepared:
+        if as_json:
+            console.print_json(problems_as_json(prepared.remarks, asdict(prepared.plan)))
+            return 0
+        introduce(recipe, prepared.remarks)
+        if (text := extended_text(recipe)) is not None:
+            console.info(f"\n{text}")
+        warnings = sum(remark.level == "warning" for remark in prepared.remarks)
+        console.info(f"No errors, {count(warnings, 'warning')}: see above." if warnings else "No problems found.")
+        return 0
+
+
+def introduce(recipe: Recipe, remarks: Iterable[Problem], resumption: Resumption | None = None) -> None:
+    """Print what will run. A run that continues printed the notes when it began: one line, and its warnings."""
+    rewards = " + ".join(f"{spec.weight:g} x {spec.name}" for spec in recipe.rewards)
+    line = f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}"
+    if resumption is not None and not resumption.fresh:
+        line = "; ".join([line, *resumption.notes])
+        remarks = [remark for remark in remarks if remark.level == "warning"]
+    console.info(line)
+    for remark in remarks:
+        console.info(f"  {remark}")

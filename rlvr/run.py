@@ -1,0 +1,233 @@
+"""The story of a run: prepare, measure, train, measure, report."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import traceback
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+from rlvr import console, evaluation, report
+from rlvr.artifacts import directory
+from rlvr.artifacts.host_copies import copy_to_all_hosts
+from rlvr.artifacts.origin import find_origin
+from rlvr.artifacts.result_record import record_run
+from rlvr.artifacts.resumption import RunStatus
+from rlvr.artifacts.run_lock import lock_run
+from rlvr.check import check as check
+from rlvr.check import introduce
+from rlvr.config.recipe import Recipe
+from rlvr.errors import InputError
+from rlvr.estimates.machines import find_machine
+from rlvr.evaluation.scores import SampledGroups
+from rlvr.evaluation.trained_rows import record_training_rows
+from rlvr.preflight.components import TargetMachine as TargetMachine
+from rlvr.preflight.prepare import PreparedRun, prepare_run
+from rlvr.publishing.model_card import model_card, renew_cards
+from rlvr.publishing.publish import publish_run
+from rlvr.report.run_reader import read_run
+from rlvr.scoring.call import digest_of_file
+from rlvr.scoring.source_files import imported_digests
+from rlvr.tracking.live_trackers import close_trackers
+from rlvr.tracking.mlflow_tracker import make_tracker
+from rlvr.training import launch, trl_config
+from rlvr.training.interruption import Interrupted, StopRequest, time_limit
+
+Outcome = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
+
+
+def run(recipe: Recipe, started: float) -> int:
+    """Prepare and execute a run; return its exit code.
+
+    Args:
+        started: when the process started, by `time.monotonic`.
+    """
+    with ExitStack() as stack:
+        interrupts = stack.enter_context(console.remembered_interrupts(signal.SIGINT))
+        stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
+        console.silence_loading_bars()
+        state = launch.join(recipe)
+        stack.enter_context(lock_run(recipe.output_dir, state))
+        prepared = stack.enter_context(prepare_run(recipe, state=state))
+        introduce(recipe, prepared.remarks, prepared.resumption)
+        stages = Run(prepared, stop)
+        gc.enable()
+        if interrupts:
+            raise KeyboardInterrupt
+        return stages.execute()
+
+
+def profile(recipe: Recipe, started: float, minutes: float, machine: str | None) -> int:
+    """Measure two generations in a temporary folder on the disk of the run; return the exit code."""
+    sold = find_machine(machine) if machine else None
+    parent = next(folder for folder in recipe.output_dir.absolute().parents if folder.is_dir())
+    with (
+        console.remembered_interrupts(signal.SIGINT, signal.SIGTERM),
+        TemporaryDirectory(prefix=".profile-", dir=parent, ignore_cleanup_errors=True) as folder,
+    ):
+        console.silence_loading_bars()
+        with prepare_run(replace(recipe, settings={**recipe.settings, "output_dir": folder})) as prepared:
+            introduce(recipe, prepared.remarks)
+            from rlvr.preflight.profile import profile_run  # imports TRL's trainer: only after all checks
+
+            gc.enable()
+            profile_run(prepared, started, minutes, sold)
+            prepared.state.destroy_process_group()
+    return 0
+
+
+class Run:
+    """A prepared run: measure the base model, train, measure the trained model, report."""
+
+    def __init__(self, prepared: PreparedRun, stop: StopRequest) -> None:
+        from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
+
+        self.training = train
+        self.recipe, self.prepared, self.stop = prepared.recipe, prepared, stop
+        self.is_main = prepared.state.is_main_process
+        self.folder = self.recipe.output_dir
+        self.model_folder = train.saved_folder(self.recipe)
+        files = prepared.source_files()
+        digests = {label: digest_of_file(file) for label, file in files.items()}
+        imported = imported_digests(filter(None, files.values()))
+        origin = find_origin(self.recipe) if self.is_main else None
+        self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported, origin)
+        self.tracker = make_tracker(self.recipe) if self.is_main else None
+        self.results: dict[str, Any] = {}
+        self.sampled: SampledGroups
+
+    def execute(self) -> int:
+        """Run all stages, and record in run.json how far they come; return the exit code."""
+        prepared, resumption = self.prepared, self.prepared.resumption
+        for name in [] if resumption.fresh else self.status.changed_files():
+            console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
+        resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
+        directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
+        if self.is_main:
+            record_training_rows(self.folder, prepared.task.train)
+        self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
+        self.stop.install_handlers()
+        outcome: Outcome = "FAILED"
+        try:
+            if self.tracker is not None:
+                self.tracker.start()
+            self.measure_base()
+            self.stop.raise_if_requested()  # its exception may be lost: console.remembered_interrupts
+            if not resumption.trained:
+                self.train()
+            self.measure_trained()
+            self.stop.raise_if_requested()
+            self.report()
+            self.status.update("done")
+            outcome = "FINISHED"
+        except Interrupted as error:
+            outcome = "KILLED"
+            return self.status.interrupted(str(error))
+        except BaseException as error:
+            can_continue = not isinstance(error, self.training.TrainingError)
+            self.status.failed(traceback.format_exc(), can_continue=can_continue)
+            if isinstance(error, InputError) and self.status.facts["status"] == "trained":
+                console.error(f"{error}\n  The trained model is saved: {self.model_folder}")
+                return 1  # 2 would mean that nothing was trained
+            raise
+        finally:
+            self.stop.deferred = True
+            if self.tracker is not None:
+                self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
+            if self.is_main:
+                close_trackers(self.recipe, outcome)
+            self.stop.restore_handlers()
+        prepared.state.destroy_process_group()
+        publishes = self.is_main and self.recipe.settings.get("push_to_hub")
+        return publish_run(self.folder, self.model_folder, self.recipe.settings) if publishes else 0
+
+    def measure_base(self) -> None:
+        """Measure the untrained model on held-out rows.
+
+        A run that continues generates only the answers that it lacks, and the verifier judges all of them again: rows,
+        golds and rewards may have changed since, and the trained model is measured with those of today.
+        """
+        if self.recipe.evaluation is None:
+            return
+        prepared = self.prepared
+        base = evaluation.EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
+        self.results["base"] = self._measure(base, "before")
+        # Greedy answers do not say what training will sample. GRPOTrainer sets its random state anew.
+        self.sampled = base.sample(
+            prepared.task, prepared.rewards, prepared.metric, prepared.scorer, prepared.plan.generations
+        )
+        base.close()
+        trl_config.free_memory()
+        console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
+        console.info(f"  {self.sampled.words()}")
+        if self.is_main:
+            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
+            # Before the hours of training, and again in the last table.
+            for warning in filter(None, (*content.get("warnings", ()), self.sampled.warning())):
+                console.error(f"  warning: {warning}")
+
+    def train(self) -> None:
+        """Train, from a checkpoint if there is one, and save the adapter or the model."""
+        prepared = self.prepared
+        trainer = self.training.build_trainer(
+            self.recipe,
+            prepared.task,
+            prepared.rewards,
+            prepared.metric,
+            prepared.tokenizer,
+            prepared.scorer,
+            prepared.identity,
+            steps=prepared.plan.steps,
+            card=self._card() if self.is_main else "",
+        )
+        with self.stop:  # a signal lets the step end and a checkpoint be saved
+            checkpoint = prepared.resumption.checkpoint
+            reason = self.training.train(trainer, self.recipe, self.stop, checkpoint, self.tracker)
+            if reason is not None:
+                raise Interrupted(reason)
+            self.training.save(trainer, self.model_folder, self.stop)
+            self.status.update("trained", saved=self.model_folder.name)
+        trainer.end_rollouts()
+        del trainer
+        trl_config.free_memory()
+        self.stop.raise_if_requested()
+
+    def measure_trained(self) -> None:
+        """Measure what was saved, loaded afresh, on the same rows with the same verifier."""
+        if self.recipe.evaluation is None:
+            return
+        copy_to_all_hosts(self.model_folder, self.prepared.state)
+        trained = evaluation.EvaluatedModel(
+            self.recipe, self.prepared.tokenizer, "trained", self.folder, adapter=self.model_folder
+        )
+        self.results["trained"] = self._measure(trained, "after")
+
+    def report(self) -> None:
+        """Write evaluation.json, result.json and report.html, and print the results; the main process alone."""
+        if not self.is_main:
+            return
+        if self.results:
+            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
+            console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            renew_cards(self.folder, self.model_folder)
+        record_run(self.folder, self.recipe)
+        console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
+        console.info(f"  report    {report.write_report(self.folder)}")
+
+    def _measure(self, model: evaluation.EvaluatedModel, when: str) -> Any:
+        prepared = self.prepared
+        decoding = evaluation.greedy_decoding(prepared.task, self.recipe)
+        return model.measure(
+            prepared.task, self.recipe, prepared.rewards, prepared.metric, prepared.scorer, decoding, when
+        )
+
+    def _about(self) -> dict[str, Any]:
+        rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
+        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        return {**about, "sampled": asdict(self.sampled)}
+
+    def _card(self) -> str:
+        return model_card(read_run(self.folder), "adapter" if self.recipe.settings.get("use_peft") else "model")
