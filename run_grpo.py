@@ -39,8 +39,6 @@ from rlvr.formatting import count
 from rlvr.preflight import PROFILE_MINUTES
 
 if TYPE_CHECKING:
-    from transformers import TrainerCallback
-
     from rlvr.artifacts.resumption import Resumption
     from rlvr.config.batch_plan import BatchPlan
     from rlvr.evaluation.scores import SampledGroups
@@ -246,7 +244,7 @@ class Run:
         imported = imported_digests(filter(None, files.values()))
         origin = find_origin(recipe) if self.is_main else None
         self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported, origin)
-        self.tracker: TrainerCallback | None = make_tracker(recipe) if self.is_main else None
+        self.tracker = make_tracker(recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
         self.sampled: SampledGroups
 
@@ -354,7 +352,7 @@ class Run:
             card=self.card() if self.is_main else "",
         )
         with self.stop:  # a signal lets the step end and a checkpoint be saved
-            reason = train.train(trainer, self.recipe, self.stop, prepared.resumption.checkpoint, self.tracker)
+            reason = train.train(trainer, self.recipe, self.stop, prepared.resumption.checkpoint)
             if reason is not None:
                 raise Interrupted(reason)
             train.save(trainer, self.model_folder, self.stop)
