@@ -44,15 +44,14 @@ def ours(folder: Path, uri: str) -> tuple[Callable[[dict[str, Any]], None], Call
     from rlvr.training.callbacks import MetricsFile
 
     config, state = arguments(folder)
-    tracker = MLflowTracker(run_name="b", params={}, tags={}, folder=folder, tracking_uri=uri, experiment="b")
+    tracker = MLflowTracker(folder, uri, params={}, tags={})
     writer = MetricsFile(folder / "metrics.jsonl")
 
     def step(logs: dict[str, Any]) -> None:
         writer.on_log(config, state, None, logs=logs)
-        tracker.on_log(config, state, None, logs=logs)
 
     writer.on_train_begin(config, state, None)
-    tracker.on_train_begin(config, state, None)
+    tracker.start()
     return step, lambda: tracker.close("FINISHED", timeout_s=120), state
 
 
@@ -119,9 +118,7 @@ def one_loop(name: str) -> dict[str, float]:
         if name == "process":
             from rlvr.tracking.mlflow_tracker import MLflowTracker
 
-            tracker = MLflowTracker(
-                run_name="b", params={}, tags={}, folder=Path(folder), tracking_uri=uri, experiment="b"
-            )
+            tracker = MLflowTracker(Path(folder), uri, params={}, tags={})
         begin = time.perf_counter()
         if name == "same thread":
             open_store()

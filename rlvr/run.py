@@ -185,7 +185,7 @@ class Run:
         )
         with self.stop:  # a signal lets the step end and a checkpoint be saved
             checkpoint = prepared.resumption.checkpoint
-            reason = self.training.train(trainer, self.recipe, self.stop, checkpoint, self.tracker)
+            reason = self.training.train(trainer, self.recipe, self.stop, checkpoint)
             if reason is not None:
                 raise Interrupted(reason)
             self.training.save(trainer, self.model_folder, self.stop)

@@ -271,14 +271,14 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     from rlvr.artifacts import directory
     from rlvr.artifacts.result_record import record_evaluation
     from rlvr.publishing.model_card import renew_cards
-    from rlvr.tracking import results
+    from rlvr.tracking import final_results
 
     if (folder / directory.STATUS).is_file():
         console.info(f"  {report.write_report(folder)}")
         if adapter is not None and adapter.resolve().parent == folder.resolve():
             renew_cards(folder, adapter)
-    run = results.find_run_dir(folder, adapter)
-    for message in results.add_results(run, folder, limit) if run is not None else ():
+    run = final_results.find_run_dir(folder, adapter)
+    for message in final_results.add_results(run, folder, limit) if run is not None else ():
         console.info(f"  {message}")
     is_run = (folder / directory.STATUS).is_file() and (folder / "recipe.yaml").is_file()
     if is_run and measured and adapter is not None and adapter.resolve().parent == folder.resolve():

@@ -29,14 +29,14 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
             from rlvr.report import write_comparison, write_report
-            from rlvr.tracking.results import replace_page
+            from rlvr.tracking.final_results import replace_pages
 
             if len(options.run_dirs) == 1:
                 page = write_report(options.run_dirs[0], options.out)
             else:
                 page = write_comparison(options.run_dirs, options.out)
         console.info(str(page))
-        notices = replace_page(options.run_dirs[-1], page) if options.out is None else ()
+        notices = replace_pages(options.run_dirs[-1]) if options.out is None else ()
     except InputError as error:
         console.error(str(error))
         return 2

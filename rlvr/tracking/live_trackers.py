@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import json
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +26,13 @@ from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.formatting import flatten, hide_url_users
 from rlvr.health import Finding
-from rlvr.tracking import results, trackio_results, wandb_results
-from rlvr.tracking.mlflow_messages import describe_error, print_message
+from rlvr.tracking import final_results, trackio_run, wandb_run
+from rlvr.tracking.messages import describe_error, print_message
 
 WAIT_S = 90.0  # an init that waits for W&B's own timeout of 20 s takes 45 s
-FINISH_WAIT_S = 330.0  # more than wandb_results.WANDB_FINISH_TIMEOUT
+FINISH_WAIT_S = 330.0  # more than wandb_run.WANDB_FINISH_TIMEOUT
 EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 75}
-ALERTS = {"wandb": wandb_results.send_alert, "trackio": trackio_results.send_alert}
+ALERTS = {"wandb": wandb_run.send_alert, "trackio": trackio_run.send_alert}
 
 
 class LiveTracker:
@@ -68,15 +70,15 @@ class LiveTracker:
 
     def _configuration(self, args: TrainingArguments) -> dict[str, Any]:
         """What the tracker shows as the run's configuration, without secrets."""
-        recipe = dict(flatten(self.recipe.as_dict()))
-        return {name: _without_users(value) for name, value in (args.to_dict() | {"recipe": recipe}).items()}
+        shown = args.to_dict() | {"recipe": dict(flatten(self.recipe.as_dict()))}
+        return dict(json.loads(hide_url_users(json.dumps(shown, default=str))))
 
     def _start(self, args: TrainingArguments) -> None:
         folder = self.recipe.output_dir
         if self.name == "wandb":
-            wandb_results.start_run(folder, args.run_name, print_message)
+            wandb_run.start_run(folder, args.run_name, print_message)
         elif self.name == "trackio":
-            args.run_name = trackio_results.run_name(folder, args.project, args.run_name)
+            args.run_name = trackio_run.run_name(folder, args.project, args.run_name)
 
     def alert(self, finding: Finding) -> None:
         """Show a finding about the run's health."""
@@ -94,27 +96,28 @@ class LiveTracker:
 def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None]:
     """Replace the trackers' callbacks by `LiveTracker`s; return a function that sends a finding to each."""
     names = {callback: name for name, callback in INTEGRATION_TO_CALLBACK.items()}
-    callbacks = trainer.callback_handler.callbacks
-    trackers = []
-    for place, callback in enumerate(callbacks):
-        if (name := names.get(type(callback))) is not None:
-            callbacks[place] = LiveTracker(name, callback, recipe, trainer.args.report_to)
-            trackers.append(callbacks[place])
+    callbacks, report_to = trainer.callback_handler.callbacks, trainer.args.report_to
+    callbacks[:] = [
+        LiveTracker(names[type(callback)], callback, recipe, report_to) if type(callback) in names else callback
+        for callback in callbacks
+    ]
 
     def alert(finding: Finding) -> None:
-        for tracker in trackers:
-            tracker.alert(finding)
+        for tracker in callbacks:
+            if isinstance(tracker, LiveTracker):
+                tracker.alert(finding)
 
     return alert
 
 
 def close_trackers(recipe: Recipe, outcome: str) -> None:
     """Send evaluation and report to W&B and trackio, and end their runs. An interrupted run sends them when resumed."""
-    if problem := attempt(lambda: wandb_results.finish_run(EXIT_CODES[outcome]), FINISH_WAIT_S):
+    if problem := attempt(lambda: wandb_run.finish_run(EXIT_CODES[outcome]), FINISH_WAIT_S):
         print_message(f"W&B {problem}: it may lack the last metrics. `wandb sync` sends them.")
     if outcome != "KILLED":
-        space = recipe.settings.get("trackio_space_id")
-        for message in results.finish_run(recipe.output_dir, {"TRACKIO_SPACE_ID": space} if space else {}):
+        if space := recipe.settings.get("trackio_space_id"):
+            os.environ["TRACKIO_SPACE_ID"] = space  # of the process that sends
+        for message in final_results.finish_run(recipe.output_dir):
             print_message(message)
 
 
@@ -140,13 +143,4 @@ def attempt(call: Callable[[], None], timeout_s: float) -> str:
     for variable, value in context.items():
         if variable.get(None) is not value:
             variable.set(value)
-    return describe_error(errors[0], "") if errors else ""
-
-
-def _without_users(value: Any) -> Any:
-    """A value of a configuration without user and password of URLs."""
-    if isinstance(value, str):
-        return hide_url_users(value)
-    if isinstance(value, dict):
-        return {key: _without_users(item) for key, item in value.items()}
-    return [_without_users(item) for item in value] if isinstance(value, list) else value
+    return describe_error(errors[0]) if errors else ""

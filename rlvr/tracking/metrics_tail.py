@@ -1,36 +1,64 @@
-"""Follow a growing metrics.jsonl."""
+"""Follow a growing metrics.jsonl, and read the numbers of its lines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
 class MetricsTail:
-    """Reads the lines of metrics.jsonl after `offset`, which the caller moves on when a line is processed."""
+    """Reads the new lines of metrics.jsonl at each call; all lines again if the file was replaced or truncated."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.inode: int | None = None
         self.offset = 0
 
-    def lines(self, max_bytes: int = 1 << 20) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Complete lines, each with the offset of its end. A line that is being written is left for the next call."""
+    def is_same_file(self, status: os.stat_result) -> bool:
+        """Whether the file was only appended to since the last call."""
+        return status.st_ino == self.inode and status.st_size >= self.offset
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield complete lines. A line that is being written is left for the next call."""
         try:
-            if self.path.stat().st_size < self.offset:
-                self.offset = 0  # the file was rewritten
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                data = file.read(max_bytes)
+            file = self.path.open("rb")
         except OSError:
             return
-        end = self.offset
-        for raw in data.split(b"\n")[:-1]:
-            end += len(raw) + 1
-            try:
-                line = json.loads(raw)
-            except ValueError:
-                continue
-            if isinstance(line, dict) and isinstance(line.get("step"), int):
-                yield end, line
+        with file:
+            if not self.is_same_file(status := os.fstat(file.fileno())):
+                self.inode, self.offset = status.st_ino, 0
+            file.seek(self.offset)
+            for raw in file:
+                if not raw.endswith(b"\n"):
+                    return
+                self.offset += len(raw)
+                try:
+                    line = json.loads(raw)
+                except ValueError:
+                    continue
+                if isinstance(line, dict) and isinstance(line.get("step"), int):
+                    yield line
+
+
+def metrics_of(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a log line under unique names that MLflow accepts."""
+    metrics: dict[str, float] = {}
+    for key, value in line.items():
+        if key in ("step", "time") or isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        name = metric_name(key)
+        while name in metrics:
+            name += "_"
+        metrics[name] = float(value)
+    return metrics
+
+
+def metric_name(key: str) -> str:
+    """A name that MLflow accepts: letters, digits, _-. :/, as a normalized relative path."""
+    cleaned = re.sub(r"[^\w.\-: /]", "_", key)
+    return posixpath.normpath(cleaned).lstrip("/.")[:200] or "_"

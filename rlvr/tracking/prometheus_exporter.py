@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
-import os
 import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Metric, MetricsHandler
+from prometheus_client import CollectorRegistry, Metric, start_http_server
 from prometheus_client.registry import Collector
 
 from rlvr import console
@@ -32,7 +30,7 @@ from rlvr.tracking.metrics_tail import MetricsTail
 
 PORT = 9460
 STALE_AFTER_S = 2 * 3600.0
-_REQUEST_TIMEOUT_S = 10.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 RUNS, STATUS = "grpo_training_runs", "grpo_training_status"
 _ANY = "(?P<statistic>mean|std|min|max)"
@@ -91,38 +89,6 @@ def metric_of(key: str) -> tuple[str, Labels]:
     return name, tuple((label, "mean" if value is None else value) for label, value in labels.items())
 
 
-class ExportedRun:
-    """The latest metrics of a run directory."""
-
-    def __init__(self, folder: Path, inode: int) -> None:
-        self.folder = folder
-        self.inode = inode
-        self.tail = MetricsTail(folder / "metrics.jsonl")
-        self.latest: dict[str, float] = {}
-
-    def is_same_file(self, status: os.stat_result) -> bool:
-        """Whether the file was only appended to, and not truncated by a resumption or replaced by a new run."""
-        return status.st_ino == self.inode and status.st_size >= self.tail.offset
-
-    def read(self) -> None:
-        """Read the new lines. null (a value that could not be computed) becomes NaN."""
-        former = -1
-        while former != self.tail.offset:
-            former = self.tail.offset
-            for end, line in self.tail.lines():
-                self.tail.offset = end
-                for key, value in line.items():
-                    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-                        self.latest[key] = math.nan if value is None else float(value)
-
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        for key, value in self.latest.items():
-            yield *metric_of(key), value
-        with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
-            if status := directory.read_status(self.folder):
-                yield STATUS, (("status", str(status["status"])),), 1.0
-
-
 class Exporter(Collector):
     """The metrics of all runs. Usable from any thread.
 
@@ -134,19 +100,19 @@ class Exporter(Collector):
     def __init__(self, folder: Path, stale_after_s: float = STALE_AFTER_S) -> None:
         self.folder = folder
         self.stale_after_s = stale_after_s
-        self._runs: dict[Path, ExportedRun] = {}
+        # Of each run: its file, and the latest value of each key.
+        self._runs: dict[Path, tuple[MetricsTail, dict[str, float]]] = {}
         self._lock = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            self._find_runs()
+            self._runs = dict(self._active_runs())
             # Of keys with equal names and labels, the first counts: Prometheus rejects duplicates.
             families: dict[str, dict[Labels, float]] = {RUNS: {(): len(self._runs)}}
-            for folder, run in sorted(self._runs.items()):
-                run.read()
+            for folder in sorted(self._runs):
                 # The real name of the folder, which may be given as ".".
                 name = folder.resolve().name
-                for metric, labels, value in run.samples():
+                for metric, labels, value in self._samples(folder):
                     # A model may write a lone surrogate, which can't be encoded.
                     texts = ((label, text.encode(errors="replace").decode()) for label, text in labels)
                     families.setdefault(metric, {}).setdefault((("run", name), *texts), value)
@@ -157,85 +123,57 @@ class Exporter(Collector):
             if family.samples:
                 yield family
 
-    def _find_runs(self) -> None:
-        now = time.time()
-        runs = {}
+    def _active_runs(self) -> Iterator[tuple[Path, tuple[MetricsTail, dict[str, float]]]]:
         for path in (self.folder / "metrics.jsonl", *self.folder.glob("*/metrics.jsonl")):
             try:
                 status = path.stat()
             except OSError:  # missing, or removed meanwhile
                 continue
-            if now - status.st_mtime > self.stale_after_s:
-                continue
-            run = self._runs.get(path.parent)
-            keep = run is not None and run.is_same_file(status)
-            runs[path.parent] = run if run is not None and keep else ExportedRun(path.parent, status.st_ino)
-        self._runs = runs
+            if time.time() - status.st_mtime <= self.stale_after_s:
+                run = self._runs.get(path.parent)
+                # A resumed run, or a new one, replaces the file.
+                yield path.parent, run if run and run[0].is_same_file(status) else (MetricsTail(path), {})
 
-
-class _ExporterServer(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that disconnect, such as after a scrape timeout."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
-
-
-class _RequestHandler(MetricsHandler):
-    timeout = _REQUEST_TIMEOUT_S
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] == "/metrics":
-            super().do_GET()
-        else:
-            self.send_error(404, "The metrics are at /metrics")
+    def _samples(self, folder: Path) -> Iterator[tuple[str, Labels, float]]:
+        """Read the new lines of a run. null (a value that could not be computed) becomes NaN."""
+        tail, latest = self._runs[folder]
+        for line in tail.lines():
+            for key, value in line.items():
+                if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+                    latest[key] = math.nan if value is None else float(value)
+        for key, value in latest.items():
+            yield *metric_of(key), value
+        with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
+            if status := directory.read_status(folder):
+                yield STATUS, (("status", str(status["status"])),), 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m rlvr.tracking.prometheus_exporter",
-        description=__doc__,
-        formatter_class=console.HelpFormatter,
-    )
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("runs"), help="a run directory, or a folder of them; default: runs"
-    )
+    program = "python -m rlvr.tracking.prometheus_exporter"
+    parser = argparse.ArgumentParser(program, description=__doc__, formatter_class=console.HelpFormatter)
+    folders = "a run directory, or a folder of them; default: runs"
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help=folders)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: loopback")
     parser.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}; 0: any free port")
-    parser.add_argument(
-        "--stale_after_s",
-        type=float,
-        default=STALE_AFTER_S,
-        metavar="S",
-        help=f"leave out runs that have written nothing for so long; default: {STALE_AFTER_S:g}",
-    )
-    arguments = sys.argv[1:] if arguments is None else arguments
+    stale = f"leave out runs that have written nothing for so long; default: {STALE_AFTER_S:g}"
+    parser.add_argument("--stale_after_s", type=float, default=STALE_AFTER_S, metavar="S", help=stale)
     options = parser.parse_args(arguments)
-    try:
-        return _serve(options.folder, options.host, options.port, options.stale_after_s)
-    except InputError as error:
-        console.error(str(error))
-        return 2
-
-
-def _serve(folder: Path, host: str, port: int, stale_after_s: float) -> int:
+    folder, host, port = options.folder, options.host, options.port
     if folder.exists() and not folder.is_dir():
-        message = f"{folder} is a file. Give a run directory, or a folder of run directories."
-        raise InputError(message, kind="not-a-folder", path=folder)
+        console.error(f"{folder} is a file. Give a run directory, or a folder of run directories.")
+        return 2
     registry = CollectorRegistry()
-    registry.register(Exporter(folder, stale_after_s))
+    registry.register(Exporter(folder, options.stale_after_s))
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # for sigwait; before threads inherit the mask
     try:
-        server = _ExporterServer((host, port), _RequestHandler.factory(registry))
+        server, _ = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
-        message = f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port."
-        raise InputError(message, kind="cannot-listen") from error
-    for name in (signal.SIGTERM, signal.SIGINT):
-        # In another thread: the signal handler runs in the serving thread, which shutdown() waits for.
-        signal.signal(name, lambda *_: threading.Thread(target=server.shutdown).start())
-    with server:
-        console.info(f"Serving the metrics of {folder} on http://{host}:{server.server_address[1]}/metrics")
-        if not folder.exists():
-            console.info(f"  {folder} does not exist yet. Metrics appear when a run writes into it.")
-        server.serve_forever(poll_interval=0.2)
+        console.error(f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.")
+        return 2
+    console.info(f"Serving the metrics of {folder} on http://{host}:{server.server_address[1]}/metrics")
+    if not folder.exists():
+        console.info(f"  {folder} does not exist yet. Metrics appear when a run writes into it.")
+    signal.sigwait(STOP_SIGNALS)
     return 0
 
 

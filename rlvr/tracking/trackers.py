@@ -16,8 +16,7 @@ from rlvr.config.schema import nearest
 from rlvr.errors import Problem
 
 USUAL = "none, mlflow, tensorboard, trackio or wandb"
-_NETRC = ("~/.netrc", "~/_netrc")
-_WANDB_SETTINGS = ("~/.config/wandb/settings", "wandb/settings")
+_KEY_FILES = ("~/_netrc", "~/.config/wandb/settings", "wandb/settings")
 
 
 def tracker_names(report_to: str | Sequence[str] | None) -> list[str]:
@@ -83,10 +82,8 @@ def unused_trackers_hidden() -> Iterator[None]:
 
 def wandb_is_ready() -> bool:
     """Whether wandb needs no key, or may find one. A file that could hold a key counts."""
-    mode = os.environ.get("WANDB_MODE", "").lower()
-    if mode in ("offline", "disabled", "dryrun") or os.environ.get("WANDB_DISABLED"):
+    if os.environ.get("WANDB_MODE", "").lower() in ("offline", "disabled", "dryrun"):
         return True
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+    if any(map(os.environ.get, ("WANDB_DISABLED", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE"))):
         return True
-    files = [os.environ.get("NETRC", ""), *_NETRC, *_WANDB_SETTINGS]
-    return any(Path(file).expanduser().is_file() for file in files if file)
+    return any(Path(file).expanduser().is_file() for file in (os.environ.get("NETRC") or "~/.netrc", *_KEY_FILES))

@@ -42,7 +42,9 @@ class MetricsFile(TrainerCallback):
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step and state.global_step]
-        self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        temporary.replace(self.path)  # a new file: its readers (rlvr/tracking/metrics_tail.py) begin again
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         logs = {key: value for key, value in (logs or {}).items() if key not in SESSION_METRICS}

@@ -166,13 +166,7 @@ def build_trainer(
     return trainer
 
 
-def train(
-    trainer: RecipeTrainer,
-    recipe: Recipe,
-    stop: StopRequest,
-    checkpoint: Path | None,
-    tracker: TrainerCallback | None = None,
-) -> str | None:
+def train(trainer: RecipeTrainer, recipe: Recipe, stop: StopRequest, checkpoint: Path | None) -> str | None:
     """Train, from a checkpoint if one is given.
 
     Returns:
@@ -187,7 +181,6 @@ def train(
         _StepStates(trainer, checkpoint),
         MetricsFile(recipe.output_dir / "metrics.jsonl"),
         Progress(recipe, watch_trackers(trainer, recipe)),
-        *([tracker] if tracker is not None else []),
         synced_stop,
     ):
         trainer.add_callback(callback)

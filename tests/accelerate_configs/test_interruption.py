@@ -156,7 +156,7 @@ def test_the_adapter_is_that_of_the_run_that_was_left_alone(story: Story) -> Non
 
 @pytest.mark.parametrize("story", ["ddp"], indirect=True)
 def test_mlflow_has_one_run_with_every_figure_once(story: Story) -> None:
-    from rlvr.tracking.mlflow_ledger import metrics_of
+    from rlvr.tracking.metrics_tail import metrics_of
 
     assert story.store is not None
     with sqlite3.connect(story.store) as database:

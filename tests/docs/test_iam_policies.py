@@ -51,7 +51,7 @@ SERVICES = {
 }
 # Permissions that are no operation of the service: s3:ListBucket is called for by ListObjectsV2, iam:PassRole by
 # whoever hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
-# botocore; these are the REST calls of rlvr/tracking/mlflow_process.py.
+# botocore; these are the REST calls of rlvr/tracking/mlflow_run.py.
 NOT_OPERATIONS = {"s3:ListBucket", "iam:PassRole"}
 NOT_OPERATIONS |= {action for action in WITHOUT_RESOURCE if action.startswith("ssmmessages:")}
 MLFLOW_ACTION = re.compile(r"sagemaker-mlflow:(Create|Get|List|Log|Search|Set|Update)[A-Za-z]+")

@@ -15,7 +15,7 @@ import pytest
 from rlvr.artifacts.origin import recipe_file_digest
 from rlvr.report import recipe_tables
 from rlvr.report.result_table import Result, as_text, read_results
-from rlvr.tracking.results import metrics_of_results
+from rlvr.tracking.final_results import metrics_of_results
 from scripts import results
 from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_recorded_run

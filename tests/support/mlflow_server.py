@@ -119,7 +119,8 @@ class Server:
     def run_json(self, run_id: str) -> dict[str, Any]:
         run = self.runs[run_id]
         pairs = {part: [{"key": key, "value": run[part][key]} for key in run[part]] for part in ("params", "tags")}
-        return {"info": run["info"], "data": pairs}
+        latest = {key: {"key": key, "step": step, "value": value} for key, step, value in run["metrics"]}
+        return {"info": run["info"], "data": pairs | {"metrics": list(latest.values())}}
 
     def metrics(self, run_id: str = "run0") -> list[tuple[str, int, float]]:
         return list(self.runs[run_id]["metrics"]) if run_id in self.runs else []

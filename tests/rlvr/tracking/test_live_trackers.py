@@ -19,7 +19,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.tracking import live_trackers
 from rlvr.tracking.live_trackers import LiveTracker
-from tests.rlvr.tracking.test_results import EVALUATION, write
+from tests.rlvr.tracking.test_final_results import EVALUATION, write
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -37,7 +37,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.health import Finding
 from rlvr.tracking.live_trackers import close_trackers, watch_trackers
-from rlvr.tracking.results import add_results
+from rlvr.tracking.final_results import add_results
 
 where = [{"url": "http://me:hush@host"}]
 settings = {"output_dir": "one", "seed": 7, "reward_backends": where, "hub_token": "hush", "project": "sums"}

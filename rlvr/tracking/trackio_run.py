@@ -1,21 +1,16 @@
-"""Name the trackio run of a run directory, and send results to it."""
+"""The trackio run of a run directory: name it, and send results to it."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rlvr.errors import InputError
+from rlvr.tracking.final_results import Results
 from rlvr.tracking.tracked_run import remember_run, tracked_run
-from rlvr.tracking.wandb_results import artifact_name
-
-if TYPE_CHECKING:
-    from rlvr.tracking.results import Results
+from rlvr.tracking.wandb_run import log_results
 
 
 def run_name(folder: Path, project: str, name: str) -> str:
@@ -38,20 +33,20 @@ def send_alert(title: str, text: str, level: str) -> None:
     """Send an alert to the run of this process."""
     import trackio
 
-    if trackio.context_vars.current_run.get() is not None and hasattr(trackio, "alert"):  # earlier versions have none
+    if trackio.context_vars.current_run.get() is not None:
         with contextlib.redirect_stdout(io.StringIO()):  # trackio prints it; the run has printed it already
             trackio.alert(title, text, trackio.AlertLevel[level])
 
 
-def send_results(uri: str, run: Mapping[str, Any], results: Results) -> None:
-    """Send metrics, verdict, table, alert and files to an existing run.
+def send_results(run_dir: Path, results: Results) -> str:
+    """Send metrics, verdict, table, alert and files to the run of a run directory.
 
     Raises:
         InputError: there is no such run.
-        Exception: any error of trackio.
     """
     import trackio
 
+    run = tracked_run(run_dir, "trackio")
     try:
         live = trackio.init(
             run["project"], run["name"], resume="must", embed=False, auto_log_gpu=False, auto_log_cpu=False
@@ -60,18 +55,8 @@ def send_results(uri: str, run: Mapping[str, Any], results: Results) -> None:
         at = "Set TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL as in training"
         raise InputError(f"{error}. {at}", kind="run-not-found") from error
     live.config.clear()  # an empty one leaves that of training as it is
-    for line in results.lines():
-        live.log(line)
-    if results.table:
-        header, *rows = results.table
-        place = "/".join(filter(None, (results.place, "evaluation")))
-        live.log({place: trackio.Table(columns=list(header), data=[list(row) for row in rows])})
+    log_results(trackio, live, results, run["name"])
     if results.verdict:
         live.log({"eval/verdict": trackio.Markdown(results.verdict)})
-        live.alert(f"Evaluation: {results.label}", results.verdict, trackio.AlertLevel.INFO)
-    if results.files:
-        artifact = trackio.Artifact(artifact_name(results.place or "results", run["name"]), "evaluation")
-        for path, place in results.files:
-            artifact.add_file(path, os.path.join(place.removeprefix(results.place).strip("/"), Path(path).name))
-        live.log_artifact(artifact)
     trackio.finish()
+    return ""

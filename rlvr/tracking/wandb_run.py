@@ -1,4 +1,4 @@
-"""Start the W&B run of a run directory, and send results to it."""
+"""The W&B run of a run directory: start it, and send results to it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.tracking.mlflow_messages import describe_error
+from rlvr.tracking.final_results import Results
+from rlvr.tracking.messages import describe_error
 from rlvr.tracking.tracked_run import remember_run, tracked_run
-
-if TYPE_CHECKING:
-    from rlvr.tracking.results import Results
 
 # W&B waits without end for an upload, and 90 s at the start. Variables of the user win.
 _DEFAULTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "300"}
@@ -44,10 +42,8 @@ def start_run(folder: Path, name: str, report: Callable[[str], None]) -> None:
     except Exception as error:
         wandb.teardown()
         run = wandb.init(**options, mode="offline")
-        report(
-            f"W&B {describe_error(error, '')}. Training goes on. This session is kept in {Path(run.dir).parent}: send "
-            "it with `wandb sync`."
-        )
+        kept = f"This session is kept in {Path(run.dir).parent}: send it with `wandb sync`."
+        report(f"W&B {describe_error(error)}. Training goes on. {kept}")
     finally:
         sys.argv = arguments
     if not run.disabled:
@@ -71,18 +67,18 @@ def finish_run(exit_code: int) -> None:
         wandb.finish(exit_code)
 
 
-def send_results(uri: str, run: Mapping[str, Any], results: Results) -> str:
-    """Send metrics, verdict, table, alert and files to an existing run.
+def send_results(run_dir: Path, results: Results) -> str:
+    """Send metrics, verdict, table, alert and files to the run of a run directory.
 
     Returns:
         where they are, if not at the server.
 
     Raises:
         InputError: there is no such run.
-        Exception: any error of W&B.
     """
     import wandb
 
+    run = tracked_run(run_dir, "wandb")
     mode: Any = os.environ.get("WANDB_MODE") or run.get("mode")
     is_online = mode == "online"
     project = os.environ.get("WANDB_PROJECT") or run.get("project")
@@ -95,27 +91,36 @@ def send_results(uri: str, run: Mapping[str, Any], results: Results) -> str:
         hint = f"{error}. Set WANDB_MODE, WANDB_PROJECT and WANDB_ENTITY as in training"
         raise InputError(hint, kind="run-not-found") from error
     live.define_metric("eval/by_shots/*", step_metric="shots")
-    for line in results.lines():
-        live.log(line)
+    log_results(wandb, live, results, run["run_id"])
     live.summary.update({name: value for name, value, _ in results.points if "/by_shots/" not in name})
-    if results.table:
-        header, *rows = results.table
-        live.log({"/".join(filter(None, (results.place, "evaluation"))): wandb.Table(columns=header, data=rows)})
     if results.verdict:
         if not live.notes or live.notes == live.summary.get("verdict"):  # a user's own notes stay
             live.notes = results.verdict
         live.summary["verdict"] = results.verdict
-        live.alert(f"Evaluation: {results.label}", results.verdict, "INFO")
-    if results.files:
-        artifact = wandb.Artifact(artifact_name(results.place or "results", run["run_id"]), type="evaluation")
-        for path, place in results.files:
-            name = "/".join(filter(None, (place.removeprefix(results.place).strip("/"), Path(path).name)))
-            artifact.add_file(path, name)
-        live.log_artifact(artifact)
     live.finish()
     return "" if is_online else f", on disk: `wandb sync {Path(live.dir).parent}` sends it"
 
 
-def artifact_name(*words: str) -> str:
-    """A name that W&B and trackio accept."""
-    return re.sub(r"[^\w.-]+", "-", "-".join(words))[:128]
+def log_results(library: Any, live: Any, results: Results, owner: str) -> None:
+    """Log metrics, table, alert and files to a run. trackio has the interface of W&B.
+
+    Args:
+        library: wandb or trackio.
+        live: the run.
+        owner: the run's id or name, for the name of the artifact.
+    """
+    for line in results.lines():
+        live.log(line)
+    if results.table:
+        header, *rows = results.table
+        table = library.Table(columns=list(header), data=[list(row) for row in rows])
+        live.log({"/".join(filter(None, (results.place, "evaluation"))): table})
+    if results.verdict:
+        live.alert(f"Evaluation: {results.label}", results.verdict, library.AlertLevel.INFO)
+    if results.files:
+        name = re.sub(r"[^\w.-]+", "-", f"{results.place or 'results'}-{owner}")[:128]
+        artifact = library.Artifact(name, type="evaluation")
+        for path, place in results.files:
+            below = place.removeprefix(results.place).strip("/")
+            artifact.add_file(path, "/".join(filter(None, (below, Path(path).name))))
+        live.log_artifact(artifact)

@@ -1,4 +1,4 @@
-"""Short messages about trackers' errors, without passwords, and recipes without secrets. Imports no slow library."""
+"""Short messages about trackers' errors, without secrets. Imports no slow library."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ import sys
 from tqdm import tqdm
 
 from rlvr import console
-from rlvr.errors import InputError
-
-_SECRET_VARIABLES = (
-    "MLFLOW_TRACKING_PASSWORD",
-    "MLFLOW_TRACKING_TOKEN",
-    "WANDB_API_KEY",
-    "TRACKIO_WRITE_TOKEN",
-    "HF_TOKEN",
-)
 
 # Messages of urllib3, requests and SQLAlchemy -> what follows "MLflow at ADDRESS".
 _REASONS = (
@@ -40,31 +31,27 @@ def redact_uri(uri: str) -> str:
     return re.split(r"[?#]", f"{scheme}{separator}{rest.rpartition('@')[2]}")[0]
 
 
-def redact(text: str, uri: str) -> str:
-    """A library's message without the credentials of the URI or of MLflow's variables."""
-    text = text.replace(uri, redact_uri(uri))
-    text = re.sub(r"://\S*@", "://", text)
+def redact(text: str, uri: str = "") -> str:
+    """A library's message without the credentials of the URI and of the environment."""
+    text = re.sub(r"://\S*@", "://", text.replace(uri, redact_uri(uri)))
     password = uri.partition("://")[2].rpartition("@")[0].partition(":")[2]
-    for secret in (password, *(os.environ.get(name, "") for name in _SECRET_VARIABLES)):
+    secrets = [value for name, value in os.environ.items() if re.search("(TOKEN|PASSWORD|SECRET|KEY)$", name)]
+    for secret in (password, *secrets):
         if len(secret) >= 4:
             text = text.replace(secret, "…")
     return text
 
 
-def describe_error(error: BaseException, uri: str) -> str:
+def describe_error(error: BaseException, uri: str = "") -> str:
     """What is wrong with the server or store, to follow its address in a sentence."""
-    if isinstance(error, InputError):
-        return f"can't be used: {error}"
-    chain: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(chain) < 10:
-        chain.append(f"{type(cause).__name__}: {cause}")
-        cause = cause.__cause__ or cause.__context__
+    chain = [error]
+    while len(chain) < 10 and (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    texts = [f"{type(one).__name__}: {one}" for one in chain]
     for pattern, words in _REASONS:
-        if match := re.search(pattern, "\n".join(chain)):
+        if match := re.search(pattern, "\n".join(texts)):
             return match.expand(words)
-    first = redact(chain[0], uri).splitlines()[0]
-    return f"fails ({first[:300]})"
+    return f"fails ({redact(texts[0], uri).splitlines()[0][:300]})"
 
 
 def print_message(text: str) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.tracking import mlflow_results
-from rlvr.tracking.mlflow_ledger import SentMetrics
-from rlvr.tracking.mlflow_store import default_tracking_uri, store_file
-from rlvr.tracking.results import Results, add_results, find_run_dir, metrics_of_results, replace_page
+from rlvr.tracking import mlflow_run
+from rlvr.tracking.final_results import Results, add_results, find_run_dir, metrics_of_results, replace_pages
+from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
 EVALUATION = {
     "base": {"accuracy": 0.25, "rows": 4, "correct": 1, "interval": {"low": 0.1, "high": 0.5}},
@@ -59,7 +58,7 @@ def test_an_evaluation_belongs_to_its_own_folder_or_to_that_of_its_adapter(tmp_p
     for folder in (run / "adapter", other):
         folder.mkdir(parents=True)
     assert find_run_dir(other, run / "adapter") is None, "neither is in MLflow"
-    SentMetrics(run).set_run("abc")
+    remember_run(run, "mlflow", run_id="abc")
     assert find_run_dir(run) == run
     assert find_run_dir(other, run / "adapter") == run
     assert find_run_dir(other) is None
@@ -86,11 +85,9 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copyfile(empty_store, tmp_path / "runs" / "mlflow.db")
     client = MlflowClient(tracking_uri=default_tracking_uri(folder))
     experiment = client.create_experiment("e", artifact_location=(tmp_path / "artifacts").as_uri())
-    sent = SentMetrics(folder)
-    sent.step = 60
-    sent.run_id = client.create_run(experiment).info.run_id
-    sent.save()
-    client.set_terminated(sent.run_id, "FINISHED")
+    run_id = client.create_run(experiment).info.run_id
+    remember_run(folder, "mlflow", run_id=run_id)
+    client.set_terminated(run_id, "FINISHED")
     return folder
 
 
@@ -135,9 +132,9 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     # A new page replaces the former one, but not while the run goes on.
     write(run_dir / "report.html", "again")
     write(run_dir / "run.json", {"status": "running"})
-    assert replace_page(run_dir, run_dir / "report.html") == []
+    assert replace_pages(run_dir) == []
     write(run_dir / "run.json", {"status": "done"})
-    assert replace_page(run_dir, run_dir / "report.html") == [f"added to the run in MLflow at {uri}"]
+    assert replace_pages(run_dir) == [f"added to the run in MLflow at {uri}"]
     assert (artifacts / "report.html").read_text() == '"again"'
 
 
@@ -145,13 +142,12 @@ def test_a_description_of_the_user_is_kept(run_dir: Path) -> None:
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=default_tracking_uri(run_dir))
-    run_id = SentMetrics(run_dir).run_id
-    assert run_id is not None
+    run_id = tracked_run(run_dir, "mlflow")["run_id"]
     for sentence in ("It rose.", "It rose more."):
-        mlflow_results.set_description(client, run_id, sentence)
+        mlflow_run.set_description(client, run_id, sentence)
         assert client.get_run(run_id).data.tags["mlflow.note.content"] == sentence
     client.set_tag(run_id, "mlflow.note.content", "my favourite")
-    mlflow_results.set_description(client, run_id, "It fell.")
+    mlflow_run.set_description(client, run_id, "It fell.")
     assert client.get_run(run_id).data.tags["mlflow.note.content"] == "my favourite"
 
 
@@ -160,17 +156,20 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     run = tmp_path / "runs" / "one"
     write(run / "evaluation.json", EVALUATION)
     assert add_results(run, run) == [], "the run was never in MLflow"
-    SentMetrics(run).set_run("abc")
+    remember_run(run, "mlflow", run_id="abc")
     [message] = add_results(run, run)
     assert "sqlite:///" in message and "MLFLOW_TRACKING_URI" in message
-    assert replace_page(run, run / "report.html") == []
+    assert replace_pages(run) == []
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
 def test_a_dead_server_and_a_deleted_run_are_reported(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tracked_run(run_dir, "mlflow")
+    remember_run(run_dir, "mlflow", run_id="gone")
     with pytest.raises(InputError) as error:
-        mlflow_results.send_results(default_tracking_uri(run_dir), {"run_id": "gone"}, Results())
+        mlflow_run.send_results(run_dir, Results())
     assert error.value.kind == "run-not-found"
+    remember_run(run_dir, "mlflow", **run)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:hush@127.0.0.1:1")
     assert add_results(run_dir, run_dir) == ["Not sent to MLflow at http://127.0.0.1:1: it refuses connections."]
 

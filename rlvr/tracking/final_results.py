@@ -1,41 +1,39 @@
-"""Send evaluation results and pages to the trackers that have a run directory, at its end or from a later script.
+"""Evaluation results and pages of a run, and sending them to its trackers: at the run's end or from a later script.
 
     messages = add_results(run_dir, Path("evaluations/gsm8k"))     # after scripts/evaluate.py
 
-mlflow.json, wandb.json and trackio.json hold the run's names there and no address: a run directory from elsewhere must
-not make this machine call a server. Addresses are those of the environment; MLflow's default is the store beside the
-run. Each tracker gets the results from a process of its own, which is killed if the tracker does not answer.
+Each tracker gets the results from a process of its own, which is killed if the tracker does not answer. The addresses
+are those of the environment; MLflow's default is the store next to the run.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.evaluation_summary import overall, table, tasks_of, verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.console import SlowStep
 from rlvr.errors import InputError
 from rlvr.formatting import hide_secrets, is_number, mapping
-from rlvr.tracking.mlflow_ledger import SentMetrics, metric_name
-from rlvr.tracking.mlflow_messages import describe_error, redact_uri
-from rlvr.tracking.mlflow_store import default_tracking_uri, process_environment, store_file
-from rlvr.tracking.tracked_run import read_json, tracked_run
+from rlvr.tracking.messages import describe_error, redact_uri
+from rlvr.tracking.metrics_tail import metric_name
+from rlvr.tracking.tracked_run import default_tracking_uri, process_environment, read_json, store_file, tracked_run
 
-# Results, in addition to the files that a run itself sends.
 RESULTS = ("evaluation.json", "sweep.json", "sweep.svg", "sweep.png", "report.html", "comparison.html")
 ANSWERS = ("evaluation_*.parquet", "samples_*.parquet")
 RUN_FILES = ("versions.json", "metrics.jsonl", "result.json")
+COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0
-NAMES = {"wandb": "W&B", "trackio": "trackio"}
+NAMES = {"mlflow": "MLflow", "wandb": "W&B", "trackio": "trackio"}
 
 Point = tuple[str, float, int]  # name, value, step
 
@@ -109,6 +107,22 @@ def results_of(folder: Path, step: int, prefix: str = "eval") -> Results:
     )
 
 
+def files_of_run(run_dir: Path, copies: Path) -> list[tuple[str, str]]:
+    """The files of a run, with its results; the recipe and a traceback as copies without secrets."""
+    files = [(str(run_dir / name), "") for name in RUN_FILES if (run_dir / name).is_file()]
+    for name in COPIED_FILES:
+        if (run_dir / name).is_file():
+            text = (run_dir / name).read_text(encoding="utf-8", errors="replace")
+            (copies / name).write_text(hide_secrets(text), encoding="utf-8")
+            files.append((str(copies / name), ""))
+    return [*files, *results_of(run_dir, 0).files]
+
+
+def last_step(run_dir: Path) -> int:
+    """The step of the last log line; 0 if there is none."""
+    return max((line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), default=0)
+
+
 def find_run_dir(output: Path, adapter: Path | None = None) -> Path | None:
     """The run directory of an evaluation: its own folder, or that of the adapter; None if no tracker has either."""
     folders = [output, *([adapter.resolve().parent] if adapter is not None else [])]
@@ -116,8 +130,7 @@ def find_run_dir(output: Path, adapter: Path | None = None) -> Path | None:
 
 
 def _trackers(run_dir: Path) -> list[str]:
-    mlflow = ["mlflow"] if SentMetrics(run_dir).run_id is not None else []
-    return mlflow + [name for name in NAMES if tracked_run(run_dir, name)]
+    return [name for name in NAMES if tracked_run(run_dir, name)]
 
 
 def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[str]:
@@ -132,95 +145,39 @@ def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[s
     Returns:
         messages for the user.
     """
-    own = folder.resolve() == run_dir.resolve()
-    part = "/".join([*([] if own else [folder.resolve().name]), *([f"first_{limit}"] if limit else [])])
-    results = results_of(folder, _last_step(run_dir), "/".join(filter(None, ("eval", part))))
-    if not own:
-        below = f"evaluations/{part}"
-        files = [(path, "/".join(filter(None, (below, at)))) for path, at in results.files]
-        results = replace(results, files=files, verdict="", place=below)
-    return _send(run_dir, _trackers(run_dir), results)
+    is_own = folder.resolve() == run_dir.resolve()
+    part = "/".join([*([] if is_own else [folder.resolve().name]), *([f"first_{limit}"] if limit else [])])
+    return [_send(name, run_dir, folder, part) for name in _trackers(run_dir)]
 
 
-def replace_page(run_dir: Path, page: Path) -> list[str]:
-    """Replace a page in the trackers by a new version; returns as `add_results`.
+def replace_pages(run_dir: Path) -> list[str]:
+    """Replace the files of a run in the trackers by new versions, after a report or a comparison was written.
 
     Does nothing if the run still goes on: it sends its page at the end. MLflow is left out if there is no store, as for
     a run directory of another machine.
     """
-    from rlvr.artifacts.directory import read_status
-
     if mapping(read_status(run_dir)).get("status") in ("running", "interrupted"):
         return []
-    has_store = os.environ.get("MLFLOW_TRACKING_URI") or _store_exists(default_tracking_uri(run_dir))
-    names = [name for name in _trackers(run_dir) if has_store or name != "mlflow"]
-    return _send(run_dir, names, Results(files=[(str(page), "")]))
+    store = store_file(default_tracking_uri(run_dir))
+    names = [name for name in _trackers(run_dir) if name != "mlflow" or store is None or store.is_file()]
+    return [_send(name, run_dir, run_dir, metrics=False) for name in names]
 
 
-def finish_run(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
-    """Send what a run has left to W&B and trackio, as mlflow_process.py does to MLflow; returns as `add_results`.
-
-    Args:
-        environment: added to that of the processes which send.
-    """
-    names = [name for name in _trackers(run_dir) if name in NAMES]
-    return _send(run_dir, names, results_of(run_dir, _last_step(run_dir)), environment)
+def finish_run(run_dir: Path) -> list[str]:
+    """Send what a run has left to W&B and trackio, as mlflow_sender.py does to MLflow; returns as `add_results`."""
+    return [_send(name, run_dir, run_dir) for name in _trackers(run_dir) if name != "mlflow"]
 
 
-def _last_step(run_dir: Path) -> int:
-    return max([SentMetrics(run_dir).step, *(line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), 0])
-
-
-def _store_exists(uri: str) -> bool:
-    file = store_file(uri)
-    return file is None or file.is_file()
-
-
-def _send(
-    run_dir: Path, names: Sequence[str], results: Results, environment: Mapping[str, str] | None = None
-) -> list[str]:
-    """Send results to trackers, one after another; return a message for each."""
-    messages = []
-    for name in names:
-        uri = default_tracking_uri(run_dir) if name == "mlflow" else ""
-        where = f"MLflow at {redact_uri(uri)}" if uri else NAMES[name]
-        if uri and not _store_exists(uri):  # MLflow would create an empty one
-            hint = "Set MLFLOW_TRACKING_URI to its value in training."
-            messages.append(f"Not sent to MLflow: no store {redact_uri(uri)}. {hint}")
-            continue
-        with tempfile.TemporaryDirectory() as copies:
-            command = {
-                **asdict(results),
-                "tracker": name,
-                "where": where,
-                "uri": uri,
-                "run": {"run_id": SentMetrics(run_dir).run_id} if uri else tracked_run(run_dir, name),
-            }
-            if not uri and not results.place:  # artifacts of W&B and trackio are versions of a whole
-                command["files"] = _files_of_run(run_dir, Path(copies))
-            messages.append(_send_command(command, environment or {}))
-    return messages
-
-
-def _files_of_run(run_dir: Path, copies: Path) -> list[tuple[str, str]]:
-    """The files of a run; the recipe and a traceback as copies without secrets."""
-    files = [(str(run_dir / name), "") for name in RUN_FILES if (run_dir / name).is_file()]
-    for name in ("recipe.yaml", "failure.txt"):
-        if (run_dir / name).is_file():
-            text = (run_dir / name).read_text(encoding="utf-8", errors="replace")
-            (copies / name).write_text(hide_secrets(text), encoding="utf-8")
-            files.append((str(copies / name), ""))
-    return [*files, *results_of(run_dir, 0).files]
-
-
-def _send_command(command: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    where = command["where"]
+def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool = True) -> str:
+    """Call `main` in a process; return its message."""
+    uri = default_tracking_uri(run_dir) if name == "mlflow" else ""
+    where = f"{NAMES[name]} at {redact_uri(uri)}" if uri else NAMES[name]
+    command = [sys.executable, "-c", "from rlvr.tracking.final_results import main; main()"]
     try:
         with SlowStep(f"Sending the results to {where}"):
             process = subprocess.run(
-                [sys.executable, "-c", "from rlvr.tracking.results import main; main()"],
-                input=json.dumps(command),
-                env={**process_environment(), **environment},
+                [*command, name, where, str(run_dir), str(folder), part, "metrics" if metrics else ""],
+                env=process_environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
@@ -233,18 +190,28 @@ def _send_command(command: Mapping[str, Any], environment: Mapping[str, str]) ->
 
 
 def main() -> None:
-    """Run one command from standard input; print a message."""
-    command = json.load(sys.stdin)
+    """Send the results that the arguments name to one tracker; print a message."""
+    name, where, run_dir, folder, part, metrics = sys.argv[1:]
     output = os.dup(1)
     os.dup2(2, 1)  # the trackers print addresses of runs on standard output
-    where, uri = command["where"], command["uri"]
-    results = Results(**{one.name: command[one.name] for one in fields(Results)})
     try:
-        sender = importlib.import_module(f"rlvr.tracking.{command['tracker']}_results")
-        place = sender.send_results(uri, command["run"], results) or ""
+        tracker = importlib.import_module(f"rlvr.tracking.{name}_run")
+        with tempfile.TemporaryDirectory() as copies:
+            results = _collect(Path(run_dir), Path(folder), part, Path(copies))
+            place = tracker.send_results(Path(run_dir), results if metrics else Results(files=results.files))
         message = f"added to the run in {where}{place}"
     except InputError as error:
         message = f"Not sent to {where}: {error}."
     except Exception as error:
-        message = f"Not sent to {where}: it {describe_error(error, uri)}."
+        message = f"Not sent to {where}: it {describe_error(error, os.environ.get('MLFLOW_TRACKING_URI', ''))}."
     os.write(output, f"{message}\n".encode())
+
+
+def _collect(run_dir: Path, folder: Path, part: str, copies: Path) -> Results:
+    """The results in a folder. With a run's own results go all its files: artifacts are versions of a whole."""
+    results = results_of(folder, last_step(run_dir), "/".join(filter(None, ("eval", part))))
+    if folder.resolve() == run_dir.resolve():
+        return replace(results, files=files_of_run(run_dir, copies))
+    below = f"evaluations/{part}"
+    files = [(path, "/".join(filter(None, (below, at)))) for path, at in results.files]
+    return replace(results, files=files, verdict="", place=below)

@@ -1,0 +1,236 @@
+"""The MLflow run of a run directory: find or create it, and send metrics and results to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlvr.errors import InputError
+from rlvr.tracking.final_results import Results, files_of_run, last_step, results_of
+from rlvr.tracking.messages import redact, redact_uri
+from rlvr.tracking.metrics_tail import MetricsTail, metrics_of
+from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
+
+METRICS_A_REQUEST = 1000  # MLflow's own limit
+KEY_TAG = "grpo-recipes.key"  # finds a run whose creation was not confirmed
+NOTE, OUR_NOTE = "mlflow.note.content", "grpo-recipes.verdict"
+
+
+class MLflowRun:
+    """The MLflow run of a run directory, updated from metrics.jsonl.
+
+    MLflow itself says which steps it has. Every method may raise any error of MLflow, and can then be called again.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], report: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.uri: str = settings["tracking_uri"]
+        self.folder = Path(settings["folder"])
+        self.report = report
+        self.key = uuid.uuid4().hex
+        self.run_id = ""
+        self.client: Any = None
+        self._reported: set[str] = set()
+
+    def update(self, status: str | None = None) -> None:
+        """Send the new metrics; with a status also the results of the evaluation, and end the run."""
+        try:
+            if self.client is None:
+                self._connect()
+            self._send()
+            if status is not None:
+                results = results_of(self.folder, last_step(self.folder))
+                log_points(self.client, self.run_id, results)
+                set_description(self.client, self.run_id, results.verdict)
+                self.client.set_terminated(self.run_id, status)
+        except Exception:
+            self.client = None
+            raise
+
+    def send_files(self) -> None:
+        """Send the files of the run directory."""
+        with tempfile.TemporaryDirectory() as copies:
+            for path, place in files_of_run(self.folder, Path(copies)):
+                if not place:  # answers go with completions
+                    self.client.log_artifact(self.run_id, path)
+        if (self.folder / "completions").is_dir():
+            self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
+
+    def _connect(self) -> None:
+        """Find the run of this folder, or create one; report if the former run is gone."""
+        from mlflow import MlflowClient
+
+        make_store(self.uri)
+        client = MlflowClient(tracking_uri=self.uri)
+        known = (self.run_id, self.settings.get("run_id"), tracked_run(self.folder, "mlflow").get("run_id"))
+        candidates = [run_id for run_id in known if run_id]
+        run = next((run for run_id in candidates if (run := find_run(client, run_id)) is not None), None)
+        if run is None:
+            if candidates:
+                missing = f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}"
+                self._report_once("missing", f"{missing}. A new run gets everything in metrics.jsonl.")
+            run = self._create_run(client)
+        else:
+            client.update_run(run.info.run_id, status="RUNNING")
+        self.run_id = run.info.run_id
+        remember_run(self.folder, "mlflow", run_id=self.run_id)
+        self._log_params(client, run.data.params, run.data.tags)
+        self.steps = {metric.key: metric.step for metric in run.data.to_proto().metrics}  # the last of each metric
+        self.tail = MetricsTail(self.folder / "metrics.jsonl")
+        self.client = client
+
+    def _create_run(self, client: Any) -> Any:
+        """Create a run; or find the one that an earlier request created although its answer was lost."""
+        experiment = self._experiment(client)
+        runs = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{self.key}'", max_results=1)
+        tags = {**self.settings["tags"], KEY_TAG: self.key}
+        return runs[0] if runs else client.create_run(experiment, run_name=self.settings["run_name"], tags=tags)
+
+    def _experiment(self, client: Any) -> str:
+        if self.settings.get("experiment_id"):
+            return str(self.settings["experiment_id"])
+        name = self.settings["experiment"]
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            # Artifacts of a local store go next to it; MLflow's default is the working directory.
+            store = store_file(self.uri)
+            location = (store.parent / "mlartifacts").as_uri() if store else None
+            try:
+                return str(client.create_experiment(name, artifact_location=location))
+            except Exception:
+                experiment = client.get_experiment_by_name(name)  # another run may have created it just now
+                if experiment is None:
+                    raise
+        return str(experiment.experiment_id)
+
+    def _log_params(self, client: Any, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Log params and tags that the run lacks. MLflow's params can't change: a new value becomes a tag."""
+        from mlflow.entities import Param, RunTag
+
+        wanted: dict[str, str] = self.settings["params"]
+        new = [Param(name, value) for name, value in wanted.items() if name not in params]
+        changed = {f"resumed.{name}": value for name, value in wanted.items() if params.get(name, value) != value}
+        missing = {name: value for name, value in {**self.settings["tags"], **changed}.items() if name not in tags}
+        for start in range(0, len(new), 100):
+            client.log_batch(self.run_id, params=new[start : start + 100], synchronous=True)
+        if missing:
+            client.log_batch(self.run_id, tags=[RunTag(*item) for item in missing.items()], synchronous=True)
+
+    def _send(self) -> None:
+        """Send what MLflow lacks of metrics.jsonl, many lines in one request."""
+        from mlflow.entities import Metric
+
+        batch: list[Metric] = []
+        for line in self.tail.lines():
+            step, time_ms = line["step"], int(1000 * line.get("time", 0))
+            new = {name: value for name, value in metrics_of(line).items() if step > self.steps.get(name, -1)}
+            if len(batch) + len(new) > METRICS_A_REQUEST:
+                self._log(batch)
+                batch = []
+            batch += [Metric(name, value, time_ms, step) for name, value in new.items()]
+            self.steps |= dict.fromkeys(new, step)
+        self._log(batch)
+
+    def _log(self, metrics: Sequence[Any]) -> None:
+        """Send one request. Metrics that the server rejects are skipped, so that they can't block the others."""
+        from mlflow.exceptions import MlflowException
+
+        if not metrics:
+            return
+        try:
+            self.client.log_batch(self.run_id, metrics=metrics, synchronous=True)
+        except MlflowException as error:
+            rejected = error.error_code in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")
+            if not rejected or find_run(self.client, self.run_id) is None:
+                raise
+            if half := len(metrics) // 2:
+                self._log(metrics[:half])
+                self._log(metrics[half:])
+                return
+            cause = redact(str(error), self.uri).splitlines()[0][:300]
+            text = f"MLflow rejects metrics of step {metrics[0].step}, which are skipped: {cause}"
+            self._report_once("rejected", text)
+
+    def _report_once(self, kind: str, text: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            self.report(text)
+
+
+def send_results(run_dir: Path, results: Results) -> str:
+    """Send metrics, files and the verdict to the run of a run directory.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    uri, run_id = default_tracking_uri(run_dir), tracked_run(run_dir, "mlflow")["run_id"]
+    file = store_file(uri)
+    if file is not None and not file.is_file():  # MLflow would create an empty one
+        hint = "there is no such store. Set MLFLOW_TRACKING_URI to its value in training"
+        raise InputError(hint, kind="run-not-found")
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    if find_run(client, run_id) is None:
+        raise InputError(f"it has no run {run_id}", kind="run-not-found")
+    log_points(client, run_id, results)
+    set_description(client, run_id, results.verdict)
+    for path, place in results.files:
+        client.log_artifact(run_id, path, place or None)
+    return ""
+
+
+def find_run(client: Any, run_id: str) -> Any:
+    """The run; None if it does not exist or was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise
+    return run if run.info.lifecycle_stage == "active" else None
+
+
+def log_points(client: Any, run_id: str, results: Results) -> None:
+    from mlflow.entities import Metric
+
+    now = int(1000 * time.time())
+    metrics = [Metric(name, value, now, step) for name, value, step in results.points]
+    if metrics:
+        client.log_batch(run_id, metrics=metrics, synchronous=True)
+
+
+def set_description(client: Any, run_id: str, sentence: str) -> None:
+    """Set the description on top of MLflow's page to the verdict, unless a user has written another one."""
+    if not sentence:
+        return
+    tags = client.get_run(run_id).data.tags
+    if tags.get(NOTE) in (None, "", tags.get(OUR_NOTE)):
+        client.set_tag(run_id, OUR_NOTE, sentence)
+        client.set_tag(run_id, NOTE, sentence)
+
+
+def make_store(uri: str) -> None:
+    """Create a missing SQLite store atomically.
+
+    MLflow creates its tables in a hundred steps. A process that is killed between two of them leaves a store that
+    MLflow can't use. So the store is created in a temporary folder. If that fails, MLflow reports the cause later.
+    """
+    file = store_file(uri)
+    if file is None or file.exists() or not file.parent.is_dir():
+        return
+    from mlflow import MlflowClient
+
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
+        temporary = Path(folder) / file.name
+        MlflowClient(tracking_uri=f"sqlite:///{temporary}").search_experiments(max_results=1)
+        with contextlib.suppress(OSError):  # another run was first, or the file system has no hard links
+            os.link(temporary, file)

@@ -1,0 +1,97 @@
+"""The MLflow run of a run directory is found again, and gets what it lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from rlvr.tracking.mlflow_run import MLflowRun, make_store
+from tests.support.mlflow_server import Server
+
+
+def mlflow_run(folder: Path, server: Server, said: list[str]) -> MLflowRun:
+    settings = {"run_name": "r", "params": {}, "tags": {}, "folder": folder, "experiment": "sums"}
+    return MLflowRun(settings | {"tracking_uri": server.uri}, said.append)
+
+
+def write_losses(folder: Path, *steps: int) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps({"step": step, "time": 1.0, "loss": step / 10}) + "\n" for step in steps)
+
+
+def losses(*steps: int) -> list[tuple[str, int, float]]:
+    return [("loss", step, step / 10) for step in steps]
+
+
+def test_a_deleted_run_is_replaced_by_a_complete_one(tmp_path: Path, server: Server) -> None:
+    said: list[str] = []
+    (tmp_path / "mlflow.json").write_text('{"run_id": "x", "st')  # damaged: as none
+    run = mlflow_run(tmp_path, server, said)
+    write_losses(tmp_path, 1, 2)
+    run.update()
+    assert (server.metrics(), said) == (losses(1, 2), [])
+    del server.runs["run0"]
+    write_losses(tmp_path, 3)
+    with pytest.raises(Exception, match="RESOURCE_DOES_NOT_EXIST"):
+        run.update()
+    run.update()
+    assert (list(server.runs), server.metrics("run1")) == (["run1"], losses(1, 2, 3))
+    assert len(said) == 1 and "has no run run0" in said[0]
+
+
+def test_a_run_whose_creation_was_not_confirmed_is_found_again(tmp_path: Path, server: Server) -> None:
+    run = mlflow_run(tmp_path, server, [])
+    server.behaviour = "loses"
+    with pytest.raises(Exception, match="Connection aborted"):
+        run.update()
+    server.behaviour = "works"
+    run.update()
+    assert (list(server.runs), run.run_id) == (["run0"], "run0")
+
+
+def test_metrics_that_the_server_rejects_block_no_others(tmp_path: Path, server: Server) -> None:
+    said: list[str] = []
+    write_losses(tmp_path, 1)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "poison": 1}\n')
+    write_losses(tmp_path, 2, 3)
+    mlflow_run(tmp_path, server, said).update()
+    assert server.metrics() == losses(1, 2, 3)
+    assert len(said) == 1 and "step 1" in said[0] and "INVALID_PARAMETER_VALUE: poison is no name" in said[0]
+
+
+@pytest.mark.slow
+def test_a_store_whose_creation_was_killed_is_created_again(tmp_path: Path) -> None:
+    import mlflow  # noqa: F401  before the forks, which would import it again
+
+    file = tmp_path / "mlflow.db"
+    for size in (1, 200_000, 300_000):
+        creator = os.fork()
+        if creator == 0:
+            make_store(f"sqlite:///{file}")
+            os._exit(0)
+        until = time.monotonic() + 100
+        while not any(path.stat().st_size >= size for path in tmp_path.glob(".*/mlflow.db")):
+            assert time.monotonic() < until and not file.exists()
+            time.sleep(0.002)
+        os.kill(creator, signal.SIGKILL)
+        os.waitpid(creator, 0)
+        assert not file.exists()
+    make_store(f"sqlite:///{file}")
+    with sqlite3.connect(file) as database:
+        assert database.execute("select name from experiments").fetchall() == [("Default",)]
+
+
+def test_an_existing_store_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("somebody's")
+    make_store(f"sqlite:///{tmp_path}/mlflow.db")
+    make_store("http://127.0.0.1:1")
+    make_store(f"sqlite:///{tmp_path}/nowhere/mlflow.db")
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+    assert (tmp_path / "mlflow.db").read_text() == "somebody's"
