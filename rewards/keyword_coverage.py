@@ -18,17 +18,14 @@ completions.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
 from rlvr.errors import row_faults
-from rlvr.verifiers.words import HAN, MARKS, SOUTH_EAST_ASIAN
+from rlvr.verifiers.terms import fold, is_named
 
 MAX_CHARACTERS = 100_000
-_LETTER = rf"(?:(?![{HAN}{SOUTH_EAST_ASIAN}])[^\W_]|[{MARKS}])"  # of a script with spaces between words
 
 
 def keyword_coverage(
@@ -60,9 +57,9 @@ def keyword_coverage(
     reasons: list[str] = []
     for completion, row in zip(completions, keywords or [None] * len(completions), strict=True):
         required = _required(row, terms)
-        text = _fold(own_turn(completion_text(completion))[:MAX_CHARACTERS])
-        named = [entry for entry in required if _is_named(entry, text)]
-        said = [entry for entry in banned if _is_named(entry, text)]
+        text = fold(own_turn(completion_text(completion))[:MAX_CHARACTERS])
+        named = [entry for entry in required if is_named(entry, text)]
+        said = [entry for entry in banned if is_named(entry, text)]
         rewards.append(0.0 if said else len(named) / len(required))
         reasons.append(f"Named: {_list(named)}. Of {_list(required)}.{f' Forbidden: {_list(said)}.' if said else ''}")
     if log_extra is not None:
@@ -96,22 +93,6 @@ def _entries(value: Any, key: str) -> list[tuple[str, ...]]:
             key=key,
         )
     return entries
-
-
-def _fold(text: str) -> str:
-    """Remove differences of case and width, piece by piece: NFKC needs quadratic time for a long run of accents."""
-    return re.sub(r"\S{1,200}", lambda piece: unicodedata.normalize("NFKC", piece[0]), text).casefold()
-
-
-@lru_cache(maxsize=8192)
-def _pattern(term: str) -> re.Pattern[str]:
-    """Compile a pattern that finds the term as a whole word in folded text."""
-    body = r"[\s\-‐]{1,8}".join(re.escape(part) for part in re.split(r"[\s\-‐]+", _fold(term.strip())))
-    return re.compile(rf"(?<!{_LETTER})(?<!{_LETTER}[-‐])(?<!\d[.,]){body}(?!{_LETTER}|[-‐]{_LETTER}|[.,]\d|\+\+|\#)")
-
-
-def _is_named(entry: tuple[str, ...], text: str) -> bool:
-    return any(_pattern(term).search(text) for term in entry)
 
 
 def _list(entries: list[tuple[str, ...]]) -> str:

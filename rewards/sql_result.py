@@ -22,10 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlvr import InputError
 from rlvr.errors import row_faults
 from rlvr.verifiers.code.code_extraction import Extraction, answer_prefill, extract_program
-from rlvr.verifiers.sql.judge import Question, find_faults, judge_queries
+from rlvr.verifiers.sql.judge import find_faults, judge_queries, read_question
 
 LANGUAGES = ("sql", "sqlite")  # labels of the block
 
@@ -66,7 +65,7 @@ def sql_result(
     found = [_extract(*row) for row in zip(completions, prompts, strict=True)]
     orders = [None] * len(completions) if ordered is None else ordered
     questions = [
-        _question(one.program, file, gold, order, folder)
+        read_question(one.program, file, gold, order, folder)
         for one, file, gold, order in zip(found, database, gold_query, orders, strict=True)
     ]
     judged = judge_queries(
@@ -92,7 +91,7 @@ def validate_rows(
 
     A row on which a constant is right, because no changed copy changes the result, has a warning.
     """
-    faults = row_faults(lambda file, gold: _question(None, file, gold, None, folder), database, gold_query)
+    faults = row_faults(lambda file, gold: read_question(None, file, gold, None, folder), database, gold_query)
     readable = [row for row, fault in enumerate(faults) if fault is None]
     found = find_faults(
         [Path(folder) / database[row] for row in readable],
@@ -112,15 +111,3 @@ def _extract(completion: Any, prompt: Any) -> Extraction:
         for language in LANGUAGES
     ]
     return next((extraction for extraction in found if extraction.program is not None), found[0])
-
-
-def _question(query: str | None, database: Any, gold: Any, ordered: Any, folder: str) -> Question:
-    for column, value in (("database", database), ("gold_query", gold)):
-        if not isinstance(value, str) or not value.strip():
-            message = f"Reward sql_result: the column {column} has {value!r:.60}. Give a text, or leave the row out."
-            raise InputError(message, kind="invalid-row", key=column)
-    path = (Path(folder) / database).resolve()
-    if not path.is_relative_to(Path(folder).resolve()):
-        message = f"Reward sql_result: the database {database} is not in {folder}. Set the option folder."
-        raise InputError(message, kind="invalid-row", key="database")
-    return Question(path, gold, query, None if ordered is None else bool(ordered))
