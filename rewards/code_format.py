@@ -3,7 +3,7 @@
     style: block        one fenced or <code>-tagged block, with any text around it
     style: tags         <think>thoughts</think><code>program</code> and nothing else, as in the CodeFu prompts
 
-No program is run, so a wrong program earns this too. Keep the weight small, or gate it on `code_execution`.
+No program is run, so a wrong program gets this too. Keep the weight small, or gate it on `code_execution`.
 
 Known weakness: one block with any content. Blocks that `code_execution` ignores also count: a sample of the output in a
 second block costs the reward.
@@ -11,16 +11,10 @@ second block costs the reward.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Any, Literal
 
-from rlvr.errors import InputError
-from rlvr.sandbox.languages import find_language
-from rlvr.verifiers.code.code_extraction import answer_prefill, is_label_of, parse_turn
-from rlvr.verifiers.completion_text import full_text, has_content, prompt_opens_think
-
-STYLES = ("block", "tags")
-_CODE = re.compile(r"\s*<code>.*</code>\s*", re.DOTALL)
+from rlvr.verifiers.code.code_form import form_fault
 
 
 def code_format(
@@ -30,6 +24,7 @@ def code_format(
     language: list[Any] | str = "python",
     style: Literal["block", "tags"] = "block",
     opened: bool | None = None,
+    log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
     """Check the form of the model's own turn.
@@ -46,87 +41,12 @@ def code_format(
         1.0 or 0.0 for each completion.
 
     Raises:
-        InputError: the style or a language is unknown, or a column has the wrong length.
+        InputError: a language is unknown.
     """
     languages = language if isinstance(language, list) else [language] * len(completions)
-    for column, entries in (("prompts", prompts), ("language", languages)):
-        if len(entries) != len(completions):
-            raise InputError(
-                f"Reward code_format: {len(entries)} entries in {column} for {len(completions)} completions. "
-                "Give one per completion.",
-                kind="wrong-length",
-                key=column,
-            )
-    return [
-        float(_fault(completion, prompt, own, style, opened) is None)
-        for completion, prompt, own in zip(completions, prompts, languages, strict=True)
-    ]
-
-
-def explain(
-    completion: Any,
-    *,
-    prompt: Any = None,
-    language: str | None = "python",
-    style: str = "block",
-    opened: bool | None = None,
-    **kwargs: Any,
-) -> list[str]:
-    """Describe why one completion gets its reward; the last line is the reward.
-
-    Args: as `code_format`, for one row.
-    """
-    fault = _fault(completion, prompt, language, style, opened)
-    return [f"The form is wrong: {fault}." if fault else "The form is right.", f"Reward: {float(fault is None):g}"]
-
-
-def _fault(completion: Any, prompt: Any, language: str | None, style: str, opened: bool | None) -> str | None:
-    """Return what is wrong with the form, or None."""
-    if style not in STYLES:
-        raise InputError(
-            f"Reward code_format: option style is {style!r:.60}. Use one of {', '.join(STYLES)}.",
-            kind="unknown-choice",
-            key="style",
+    faults = [form_fault(*row, style, opened) for row in zip(completions, prompts, languages, strict=True)]
+    if log_extra is not None:
+        log_extra(
+            "code_format/why", [f"The form is wrong: {fault}." if fault else "The form is right." for fault in faults]
         )
-    name = find_language(language or "python").name
-    if style == "tags":
-        return _tags_fault(completion, prompt_opens_think(prompt) if opened is None else opened, name)
-    return _block_fault(completion, answer_prefill(prompt, opened), name)
-
-
-def _block_fault(completion: Any, prefill: str, language: str) -> str | None:
-    turn = parse_turn(completion, language=language, prefill=prefill)
-    blocks = [block for block in turn.blocks if not block.inline]
-    if turn.endless_thoughts:
-        return "the thoughts never end"
-    if turn.unclosed:
-        return "a block is never closed"
-    if len(blocks) != 1:
-        return f"there are {len(blocks)} blocks" if blocks else "there is no block"
-    if not is_label_of(blocks[0].label, language):
-        return f"the block is in {blocks[0].label:.40}, not in {language}"
-    return None
-
-
-def _tags_fault(completion: Any, opened: bool, language: str) -> str | None:
-    text = full_text(completion, think_opened=opened).lstrip()
-    if opened == text.startswith("<think>"):
-        return "it repeats <think>, which the prompt has opened" if opened else "it does not begin with <think>"
-    thoughts, closing, rest = text.removeprefix("<think>").partition("</think>")
-    if not closing:
-        return "the thoughts never end"
-    if not has_content(thoughts):
-        return "there are no thoughts"
-    if "think>" in rest:
-        return "a <think> tag follows the thoughts"
-    turn = parse_turn(rest, language=language)
-    blocks = [block for block in turn.blocks if block.tagged]
-    if turn.unclosed or not blocks:
-        return "<code> is never closed" if turn.unclosed else "no <code>…</code> follows the thoughts"
-    if len(turn.blocks) > 1:
-        return f"there are {len(turn.blocks)} blocks"
-    if not _CODE.fullmatch(turn.text):
-        return "there is text beside <code>…</code>"
-    if not is_label_of(blocks[0].label, language):
-        return f"the block is in {blocks[0].label:.40}, not in {language}"
-    return None
+    return [float(fault is None) for fault in faults]

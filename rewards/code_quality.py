@@ -1,11 +1,11 @@
-"""Small bonuses for programs beside correctness: they compile, run without errors, print no warnings, are fast.
+"""Small bonuses for programs next to correctness: they compile, run without errors, print no warnings, are fast.
 
     compiles    it compiles (in Python: no syntax error)
     runs        no test ends in an error or beyond a limit of time, memory or output
     quiet       and nothing is written to standard error: no warnings, no debugging output
     fast        and no test takes more than `fast_share` of its time limit
 
-Each is an option that says what it pays. The reward is their sum, 0.3 by default.
+Each is an option with the value of its bonus. The reward is their sum, 0.3 by default.
 
 By default only programs that pass all tests get them (`gated`). GRPO divides the rewards of a group by their spread. In
 a group without a right program, 0.1 for compiling becomes an advantage as large as that of a right program among wrong
@@ -13,30 +13,28 @@ ones: the gradient pulls towards empty programs that compile. Policies trained l
 For the same reason, filter groups by correctness and not by this reward. Among right programs the effect is intended:
 it prefers the tidy ones.
 
-Known weakness: without the gate, `pass` earns everything. With it, as `code_execution`. Keep the weight small, so that
-a quiet program that solves few cases is never worth more than a right one.
+Known weakness: without the gate, `pass` gets everything. With it, as `code_execution`. Keep the weight small, so that a
+quiet program that solves few cases is never worth more than a right one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from rlvr import InputError
 from rlvr.verifiers.code.completion_judge import (
     WORKER_GROUP,
     JudgedRow,
+    LogExtra,
+    LogMetric,
     environment_info,
-    explain_row,
     judge_completions,
     validate_rows,
 )
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 
-__all__ = ["WORKER_GROUP", "code_quality", "environment_info", "explain", "validate_rows"]
+__all__ = ["WORKER_GROUP", "code_quality", "environment_info", "validate_rows"]
 
 MAX_TIMEOUTS = 1  # one test over the time limit decides every bonus
-_BONUSES = ("compiles", "runs", "quiet", "fast")
 _FAILURES = {"RE", "TLE", "MLE", "OLE"}
 
 
@@ -52,7 +50,8 @@ def code_quality(
     fast: float = 0.0,
     fast_share: float = 0.5,
     gated: bool = True,
-    log_metric: Callable[[str, float], None] | None = None,
+    log_metric: LogMetric | None = None,
+    log_extra: LogExtra | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
     """Run each program against the tests of its row, once for all code rewards of a recipe.
@@ -60,7 +59,7 @@ def code_quality(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        compiles, runs, quiet, fast: what each bonus pays; 0 disables it.
+        compiles, runs, quiet, fast: the value of each bonus; 0 disables it.
         fast_share: share of the time limit that no test may exceed for `fast`. A threshold, since the last
             milliseconds are chance.
         gated: whether only programs that pass all tests get bonuses. Leave it on; see above.
@@ -73,53 +72,19 @@ def code_quality(
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
-    pays = _check_pays({"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}, fast_share)
-    rows = judge_completions("code_quality", prompts, completions, options, max_timeouts=MAX_TIMEOUTS)
+    values = {"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}
+    rows = judge_completions(
+        "code_quality", prompts, completions, options, max_timeouts=MAX_TIMEOUTS, log_extra=log_extra
+    )
     bonuses = [_bonuses(row, fast_share) for row in rows]
     scored = [names for row, names in zip(rows, bonuses, strict=True) if row.can_be_scored]
     if log_metric is not None and scored:
-        for name in _BONUSES:
+        for name in values:
             log_metric(f"code_quality/{name}", sum(name in names for names in scored) / len(scored))
-    return [_reward(row, names, pays, gated) for row, names in zip(rows, bonuses, strict=True)]
-
-
-@with_judge_options
-def explain(
-    completion: Any,
-    *,
-    options: JudgeOptions,
-    prompt: Any = None,
-    compiles: float = 0.1,
-    runs: float = 0.1,
-    quiet: float = 0.1,
-    fast: float = 0.0,
-    fast_share: float = 0.5,
-    gated: bool = True,
-    **kwargs: Any,
-) -> list[str]:
-    """Describe the steps that lead to the reward of one completion; the last line is the reward.
-
-    Args: as `code_quality`, for one row. The lines quote expected outputs: they are for people.
-    """
-    pays = _check_pays({"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}, fast_share)
-    row, steps = explain_row("code_quality", completion, prompt, options, max_timeouts=MAX_TIMEOUTS)
-    names = _bonuses(row, fast_share)
-    steps.append(f"Of {', '.join(name for name in pays if pays[name])} it has: {', '.join(names) or 'none'}.")
-    if gated and not row.passed_all:
-        steps.append("It does not pass all tests, so no bonus is paid.")
-    reward = _reward(row, names, pays, gated)
-    return [*steps, "Reward: none" if reward is None else f"Reward: {reward:g}"]
-
-
-def _check_pays(pays: dict[str, float], fast_share: float) -> dict[str, float]:
-    for name, value in {**pays, "fast_share": fast_share}.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise InputError(
-                f"Reward code_quality: option {name} is {value!r:.60}. Use a number from 0 to 1.",
-                kind="invalid-bonus",
-                key=name,
-            )
-    return pays
+    return [
+        None if not row.can_be_scored else 0.0 if gated and not row.passed_all else sum(values[name] for name in names)
+        for row, names in zip(rows, bonuses, strict=True)
+    ]
 
 
 def _bonuses(row: JudgedRow, fast_share: float) -> list[str]:
@@ -134,11 +99,3 @@ def _bonuses(row: JudgedRow, fast_share: float) -> list[str]:
         if max(row.judgement.cpu_s, default=0.0) <= fast_share * row.time_s:
             names.append("fast")
     return names
-
-
-def _reward(row: JudgedRow, bonuses: list[str], pays: dict[str, float], gated: bool) -> float | None:
-    if not row.can_be_scored:
-        return None
-    if gated and not row.passed_all:
-        return 0.0
-    return sum(pays[name] for name in bonuses)

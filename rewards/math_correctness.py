@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlvr import InputError, check_answers, explain_answer
-from rlvr.verifiers.math import DEADLINE_S, gold_faults, mixes_words_and_numbers
-
-_MISSING_VALUES = frozenset(("nan", "none", "null", "n/a", "<na>", "nat"))  # as str() of Python and pandas writes them
+from rlvr import check_answers
+from rlvr.verifiers.math import DEADLINE_S, row_faults
 
 
 def math_correctness(
@@ -25,6 +23,7 @@ def math_correctness(
     deadline_s: float = DEADLINE_S,
     budget_s: float | None = None,
     log_metric: Callable[[str, float], None] | None = None,
+    log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
     """Compare the final answer of the model's own turn with the column `final_answer`.
@@ -41,69 +40,25 @@ def math_correctness(
             deadline, and math_correctness/unscored, the share of None.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the gold is unreadable or None, or the workers failed.
-
-    Raises:
-        InputError: the lists differ in length, a gold is no text, or an option is out of its range.
+        1.0 or 0.0 for each completion; None if the gold is unreadable, no text or None, or the workers failed.
     """
-    if len(final_answer) != len(completions):
-        raise InputError(
-            f"Reward math_correctness: {len(completions)} completions, but {len(final_answer)} entries in the column "
-            "final_answer. Pass one for each completion.",
-            kind="length-mismatch",
-            key="final_answer",
-        )
-    for row, gold in enumerate(final_answer):
-        if gold is not None and not isinstance(gold, str):
-            raise InputError(
-                f"Reward math_correctness, column final_answer, row {row}: {gold!r} is {type(gold).__name__}, not "
-                "text. Convert it with str(…) when loading the data.",
-                kind="invalid-row",
-                key="final_answer",
-                row=row,
-            )
-    try:
-        verdicts = check_answers(
-            completions,
-            final_answer,
-            prose=prose,
-            bare_last_line=bare_last_line,
-            tolerance=tolerance,
-            deadline_s=deadline_s,
-            budget_s=budget_s,
-        )
-    except ValueError as error:
-        option = str(error).partition(" ")[0]
-        raise InputError(f"Reward math_correctness, option {error}.", kind="invalid-value", key=option) from error
+    verdicts = check_answers(
+        completions,
+        final_answer,
+        prose=prose,
+        bare_last_line=bare_last_line,
+        tolerance=tolerance,
+        deadline_s=deadline_s,
+        budget_s=budget_s,
+    )
     if log_metric is not None and verdicts:
         log_metric("math_correctness/timed_out", sum(verdict.timed_out for verdict in verdicts) / len(verdicts))
         log_metric("math_correctness/unscored", sum(verdict.correct is None for verdict in verdicts) / len(verdicts))
+    if log_extra is not None:
+        log_extra("math_correctness/why", [verdict.why for verdict in verdicts])
     return [None if verdict.correct is None else float(verdict.correct) for verdict in verdicts]
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
     """Return for each row why its gold cannot be verified, or None. Called once before training."""
-    faults = gold_faults(final_answer)
-    return [
-        f"no completion can be verified against its final_answer '{gold}': {fault}"
-        if fault is not None
-        else f"warning: its final_answer '{gold}' looks like the text of a missing value"
-        if gold.strip().lower() in _MISSING_VALUES
-        else f"warning: its final_answer '{gold}' mixes words and a number, and the number alone is wrong"
-        if mixes_words_and_numbers(gold)
-        else None
-        for gold, fault in zip(final_answer, faults, strict=True)
-    ]
-
-
-def explain(
-    completion: Any,
-    *,
-    final_answer: str,
-    prose: bool = True,
-    bare_last_line: bool = False,
-    tolerance: float | None = None,
-    **kwargs: Any,
-) -> list[str]:
-    """Explain the verdict on one completion, one sentence a step."""
-    return explain_answer(completion, final_answer, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance)
+    return row_faults(final_answer)

@@ -1,7 +1,7 @@
 """Reward a turn that states the right choice, by its letter or its text: 1 or 0.
 
 "The answer is (C).", "**C**", "Answer: C) Paris", "\\boxed{C}", "<answer>C</answer>" and "Paris" state C.
-`rlvr.verifiers.choices` names all forms. Several letters, "A or B", and a letter within a word earn nothing.
+`rlvr.verifiers.choices` names all forms. Several letters, "A or B", and a letter within a word score 0.
 
 Exploits: a guess is right in a quarter of the rows with four choices. Where one letter is right more often than others,
 it is guessed: the task `multiple_choice` can shuffle the choices.
@@ -9,9 +9,10 @@ it is guessed: the task `multiple_choice` can shuffle the choices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from rlvr import InputError, completion_text, own_turn
+from rlvr import completion_text, own_turn
 from rlvr.verifiers.choices import LETTERS, read_choice, reference_fault, reference_letter
 
 
@@ -21,6 +22,7 @@ def multiple_choice(
     *,
     final_answer: list[str],
     choices: list[Any] | None = None,
+    log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
     """Compare the choice that the model's own turn states with the column `final_answer`.
@@ -31,52 +33,27 @@ def multiple_choice(
         choices: an optional column: the texts of the choices A, B, … of each row. Without it, only letters are right.
 
     Returns:
-        1.0 or 0.0 for each completion.
-
-    Raises:
-        InputError: the lists differ in length, or a row's reference is no choice (with the row).
+        1.0 or 0.0 for each completion; None if the row's reference is no choice.
     """
-    for name, column in (("final_answer", final_answer), ("choices", choices)):
-        if column is not None and len(column) != len(completions):
-            message = (
-                f"Reward multiple_choice: the column {name} has {len(column)} entries for {len(completions)} rows."
-            )
-            raise InputError(f"{message} Pass one each.", kind="length-mismatch", key=name)
     rewards: list[float | None] = []
-    for row, completion in enumerate(completions):
-        row_choices = None if choices is None else choices[row]
-        if fault := _row_fault(final_answer[row], row_choices):
-            message = f"Reward multiple_choice, row {row} of the batch: {fault}"
-            raise InputError(message, kind="invalid-row", key="final_answer", row=row)
-        rewards.append(_score(completion, final_answer[row], row_choices)[0])
+    reasons: list[str] = []
+    for completion, gold, texts in zip(completions, final_answer, choices or [None] * len(completions), strict=True):
+        if fault := _row_fault(gold, texts):
+            rewards.append(None)
+            reasons.append(fault)
+            continue
+        reading, right = read_choice(own_turn(completion_text(completion)), texts or ()), reference_letter(gold, texts)
+        rewards.append(float(reading.letter == right))
+        reasons.append(f"{reading.why} The right choice is {right}.")
+    if log_extra is not None:
+        log_extra("multiple_choice/why", reasons)
     return rewards
 
 
 def validate_rows(*, final_answer: list[str], choices: list[Any] | None = None, **kwargs: Any) -> list[str | None]:
     """Return for each row what is wrong with its reference or its choices, or None. Called once before training."""
-    rows = [None] * len(final_answer) if choices is None else choices
-    return [_row_fault(gold, row_choices) for gold, row_choices in zip(final_answer, rows, strict=True)]
-
-
-def explain(completion: Any, *, final_answer: str, choices: list[str] | None = None, **kwargs: Any) -> list[str]:
-    """Explain the reward of `multiple_choice`, one sentence a step; the last one is the reward.
-
-    Args: as `multiple_choice`, for one row.
-    """
-    if fault := _row_fault(final_answer, choices):
-        raise InputError(f"Reward multiple_choice: {fault}", kind="invalid-row", key="final_answer")
-    reward, steps = _score(completion, final_answer, choices)
-    return [*steps, f"Reward: {reward:g}"]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def _score(completion: Any, gold: str, choices: list[str] | None) -> tuple[float, list[str]]:
-    """Return the reward and the sentences that explain it."""
-    reading = read_choice(own_turn(completion_text(completion)), choices or ())
-    right = reference_letter(gold, choices)
-    return float(reading.letter == right), [reading.why, f"The right choice is {right}."]
+    rows = zip(final_answer, choices or [None] * len(final_answer), strict=True)
+    return [_row_fault(gold, texts) for gold, texts in rows]
 
 
 def _row_fault(gold: Any, choices: Any) -> str | None:

@@ -2,11 +2,9 @@
 
     reward = -max_penalty * (recurring n-grams) / (n-grams)
 
-That is the n-gram penalty of arXiv 2502.03373, appendix C.2 (1 - distinct n-grams / n-grams, times the penalty), which
-`trl.rewards.get_repetition_penalty_reward` computes on token ids. This reward uses words:
+That is the n-gram penalty of arXiv 2502.03373, appendix C.2, which `trl.rewards.get_repetition_penalty_reward` computes
+on the trainer's token ids. This reward counts words, so it also works in evaluation and on files:
 
-- It needs no `completion_ids`, so it works in evaluation and on files, and does not depend on the tokenizer. Case and
-  punctuation do not hide a repetition.
 - Calculations may recur. The signs of "2 + 1 = 3" are no words, its numbers are, so lines with different numbers
   differ. An n-gram of numbers and single letters may occur `FREE_CALCULATIONS` times.
 - rlvr/verifiers/words.py cuts text without spaces into words.
@@ -20,9 +18,9 @@ a small `max_penalty`, and a larger `n` for code.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rlvr import InputError
@@ -32,60 +30,52 @@ from rlvr.verifiers.words import WORD
 MAX_CHARACTERS = 100_000
 FREE_CALCULATIONS = 8
 
-_WORD_OR_SIGNS = re.compile(
-    rf"{WORD.pattern} | (?:(?:[^\w\s]|_)\s{{0,2}}){{8}} | \s{{32}}",
-    re.VERBOSE,
-)
+_WORD_OR_SIGNS = re.compile(rf"{WORD.pattern} | (?:(?:[^\w\s]|_)\s{{0,2}}){{8}} | \s{{32}}", re.VERBOSE)
 
 
 def repetition(
-    prompts: list[Any], completions: list[Any], *, n: int = 5, max_penalty: float = 1.0, **kwargs: Any
+    prompts: list[Any],
+    completions: list[Any],
+    *,
+    n: int = 5,
+    max_penalty: float = 1.0,
+    log_extra: Callable[[str, list[Any]], None] | None = None,
+    **kwargs: Any,
 ) -> list[float | None]:
     """Return the share of recurring n-grams in the whole text, thoughts included, as a penalty.
 
     Args:
         completions: strings, or lists of chat messages. The first 100,000 characters are read.
-        n: words of an n-gram, 1 to 32. A small n penalizes ordinary phrases, a large n only long passages. The human
+        n: words of an n-gram, at least 1. A small n penalizes ordinary phrases, a large n only long passages. The human
             solutions of GSM8K's test split lose 0.024 on average with 4, 0.011 with 5 and 0.005 with 6.
-        max_penalty: penalty of a text of repetitions only, as a positive number.
+        max_penalty: penalty of a text of repetitions only, as a positive number (TRL's is negative).
 
     Returns:
         From 0 down to -`max_penalty` for each completion; 0 for fewer than `n` words.
 
     Raises:
-        InputError: an option is out of its range.
+        InputError: n or max_penalty is out of its range.
     """
-    _check(n, max_penalty)
-    return [_score(completion, n, max_penalty)[0] for completion in completions]
+    if n < 1 or max_penalty < 0:
+        message = f"Reward repetition: n {n} must be at least 1, and max_penalty {max_penalty} at least 0."
+        raise InputError(message, kind="invalid-value", key="n" if n < 1 else "max_penalty")
+    scored = [_share(full_text(completion)[:MAX_CHARACTERS], n) for completion in completions]
+    if log_extra is not None:
+        log_extra("repetition/why", [why for _, why in scored])
+    return [-max_penalty * share if share else 0.0 for share, _ in scored]
 
 
-def explain(completion: Any, *, n: int = 5, max_penalty: float = 1.0, **kwargs: Any) -> list[str]:
-    """Explain the reward of `repetition`, one sentence a step; the last one is the reward.
-
-    Args: as `repetition`, for one completion.
-    """
-    _check(n, max_penalty)
-    reward, steps = _score(completion, n, max_penalty)
-    return [*steps, f"Reward: {reward:g}"]
-
-
-def _score(completion: Any, n: int, max_penalty: float) -> tuple[float, list[str]]:
-    """Return the reward and the sentences that explain it."""
-    text = full_text(completion)[:MAX_CHARACTERS]
+def _share(text: str, n: int) -> tuple[float, str]:
+    """Return the share of recurring n-grams, and a sentence about them."""
     # Spaces between signs do not matter.
     words = ["".join(match[0].split()).casefold() for match in _WORD_OR_SIGNS.finditer(text)]
     ngrams = Counter(zip(*(words[start:] for start in range(n)), strict=False))
-    total = len(words) - n + 1
-    steps = [f"Read {len(words):,} words and numbers."]
-    if total < 1:
-        return 0.0, [*steps, f"That is fewer than {n}, so nothing can recur."]
-    excess = {ngram: count - free for ngram, count in ngrams.items() if count > 1 and count > (free := _free(ngram))}
-    repeated = sum(excess.values())
-    steps.append(f"{repeated:,} of {total:,} n-grams of {n} words recur.")
-    if excess:
-        worst = max(excess, key=lambda ngram: excess[ngram])
-        steps.append(f"The most frequent, {ngrams[worst]:,} times: {' '.join(worst)!r}.")
-    return (-max_penalty * repeated / total if repeated else 0.0), steps
+    excess = Counter({ngram: times - _free(ngram) for ngram, times in ngrams.items() if times > 1})
+    repeated, total = (+excess).total(), max(len(words) - n + 1, 1)
+    why = f"{repeated:,} of {total:,} n-grams of {n} words recur."
+    if repeated:
+        why += f" The worst: {' '.join(excess.most_common(1)[0][0])!r}."
+    return repeated / total, why
 
 
 def _free(ngram: tuple[str, ...]) -> int:
@@ -94,19 +84,3 @@ def _free(ngram: tuple[str, ...]) -> int:
         len(word) == 1 or word[:1].isdigit() for word in ngram
     )
     return FREE_CALCULATIONS if calculation else 1
-
-
-def _check(n: int, max_penalty: float) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 32:
-        raise InputError(
-            f"Reward repetition, option n: {n!r} is not a whole number from 1 to 32. Try 5.",
-            kind="invalid-value",
-            key="n",
-        )
-    if isinstance(max_penalty, bool) or not isinstance(max_penalty, int | float) or not 0 <= max_penalty < math.inf:
-        raise InputError(
-            f"Reward repetition, option max_penalty: {max_penalty!r} is not a number of 0 or more. "
-            "Write it without a minus, like 1.0.",
-            kind="invalid-value",
-            key="max_penalty",
-        )

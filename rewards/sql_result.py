@@ -11,20 +11,20 @@ rounding alone (1e-9).
 `SELECT 42` is the cheap exploit: it is right if the answer is 42. So the query also runs on halves of the database, and
 has to be right wherever the reference's result changes (rlvr/verifiers/sql/judge.py).
 
-Exploits: a query that is right by chance, where the data is small. A constant earns 1 if no changed copy changes the
+Exploits: a query that is right by chance, where the data is small. A constant scores 1 if no changed copy changes the
 result. Queries that mean the same but order equal keys otherwise, or that rely on relations that hold by chance, may
-earn 0.
+score 0.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlvr import InputError
+from rlvr.errors import row_faults
 from rlvr.verifiers.code.code_extraction import Extraction, answer_prefill, extract_program
-from rlvr.verifiers.sql.judge import QueryJudgement, Question, find_faults, judge_queries
+from rlvr.verifiers.sql.judge import find_faults, judge_queries, read_question
 
 LANGUAGES = ("sql", "sqlite")  # labels of the block
 
@@ -40,6 +40,7 @@ def sql_result(
     time_s: float = 2.0,
     changed_copies: bool = True,
     allow_weak_sandbox: bool = False,
+    log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
     """Run each query, and compare its rows with the right ones.
@@ -59,29 +60,20 @@ def sql_result(
         1.0 or 0.0 for each completion; None if the sandbox failed.
 
     Raises:
-        InputError: a database is none, a reference query fails (with the row), a column has the wrong length, or an
-            option is invalid.
+        InputError: a database is none, a reference query fails, or an option is invalid.
     """
-    orders = [None] * len(completions) if ordered is None else ordered
-    for column, values in (
-        ("prompts", prompts),
-        ("database", database),
-        ("gold_query", gold_query),
-        ("ordered", orders),
-    ):
-        if len(values) != len(completions):
-            raise InputError(
-                f"Reward sql_result: {len(values)} entries in {column} for {len(completions)} completions. "
-                "Give one per completion.",
-                kind="wrong-length",
-                key=column,
-            )
     found = [_extract(*row) for row in zip(completions, prompts, strict=True)]
+    orders = [None] * len(completions) if ordered is None else ordered
     questions = [
-        _question(one.program, file, gold, order, folder, row)
-        for row, (one, file, gold, order) in enumerate(zip(found, database, gold_query, orders, strict=True))
+        read_question(one.program, file, gold, order, folder)
+        for one, file, gold, order in zip(found, database, gold_query, orders, strict=True)
     ]
-    judged = _judge(questions, time_s, changed_copies, allow_weak_sandbox)
+    judged = judge_queries(
+        questions, time_s=time_s, changed_copies=changed_copies, allow_weak_sandbox=allow_weak_sandbox
+    )
+    if log_extra is not None:
+        reasons = [f"The query is {one.why}: {judgement.why}." for one, judgement in zip(found, judged, strict=True)]
+        log_extra("sql_result/why", reasons)
     return [None if judgement.is_right is None else float(judgement.is_right) for judgement in judged]
 
 
@@ -97,51 +89,20 @@ def validate_rows(
 ) -> list[str | None]:
     """Return for each row why no query can be judged by it, or None. Called once before training.
 
-    A row on which a constant earns the reward, because no changed copy changes the result, has a warning.
+    A row on which a constant is right, because no changed copy changes the result, has a warning.
     """
-    _check_time(time_s)
-    faults: list[str | None] = [None] * len(database)
-    questions = {}
-    for row, (file, gold) in enumerate(zip(database, gold_query, strict=True)):
-        try:
-            questions[row] = _question(None, file, gold, None, folder, row)
-        except InputError as error:
-            faults[row] = str(error)
+    faults = row_faults(lambda file, gold: read_question(None, file, gold, None, folder), database, gold_query)
+    readable = [row for row, fault in enumerate(faults) if fault is None]
     found = find_faults(
-        [one.database for one in questions.values()],
-        [one.gold for one in questions.values()],
+        [Path(folder) / database[row] for row in readable],
+        [gold_query[row] for row in readable],
         time_s=time_s,
         changed_copies=changed_copies,
         allow_weak_sandbox=allow_weak_sandbox,
     )
-    for row, fault in zip(questions, found, strict=True):
+    for row, fault in zip(readable, found, strict=True):
         faults[row] = fault
     return faults
-
-
-def explain(
-    completion: Any,
-    *,
-    prompt: Any = None,
-    database: Any,
-    gold_query: Any,
-    ordered: bool | None = None,
-    folder: str = ".",
-    time_s: float = 2.0,
-    changed_copies: bool = True,
-    allow_weak_sandbox: bool = False,
-    **kwargs: Any,
-) -> list[str]:
-    """Explain the reward of `sql_result`, one sentence a step; the last one is the reward.
-
-    Args: as `sql_result`, for one row.
-    """
-    extraction = _extract(completion, prompt)
-    question = _question(extraction.program, database, gold_query, ordered, folder, None)
-    (judgement,) = _judge([question], time_s, changed_copies, allow_weak_sandbox)
-    reward = "none" if judgement.is_right is None else f"{float(judgement.is_right):g}"
-    first = "No query" if extraction.program is None else "The query is"
-    return [f"{first}: {extraction.why}.", f"Judged: {judgement.why}.", f"Reward: {reward}"]
 
 
 def _extract(completion: Any, prompt: Any) -> Extraction:
@@ -150,28 +111,3 @@ def _extract(completion: Any, prompt: Any) -> Extraction:
         for language in LANGUAGES
     ]
     return next((extraction for extraction in found if extraction.program is not None), found[0])
-
-
-def _judge(
-    questions: list[Question], time_s: float, changed_copies: bool, allow_weak_sandbox: bool
-) -> list[QueryJudgement]:
-    _check_time(time_s)
-    return judge_queries(questions, time_s=time_s, changed_copies=changed_copies, allow_weak_sandbox=allow_weak_sandbox)
-
-
-def _check_time(time_s: float) -> None:
-    if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not 0 < time_s < math.inf:
-        message = f"Reward sql_result, option time_s: {time_s!r:.40} is no number of seconds above 0."
-        raise InputError(message, kind="invalid-value", key="time_s")
-
-
-def _question(query: str | None, database: Any, gold: Any, ordered: Any, folder: str, row: int | None) -> Question:
-    for column, value in (("database", database), ("gold_query", gold)):
-        if not isinstance(value, str) or not value.strip():
-            message = f"Reward sql_result: the column {column} has {value!r:.60}. Give a text, or leave the row out."
-            raise InputError(message, kind="invalid-row", key=column, row=row)
-    path = (Path(folder) / database).resolve()
-    if not path.is_relative_to(Path(folder).resolve()):
-        message = f"Reward sql_result: the database {database} is not in {folder}. Set the option folder."
-        raise InputError(message, kind="invalid-row", key="database", row=row)
-    return Question(path, gold, query, None if ordered is None else bool(ordered))

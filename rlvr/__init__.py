@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlvr.verifiers.code.program_run import ProgramRun, run_program
     from rlvr.verifiers.code.types import Judgement, Submission
     from rlvr.verifiers.completion_text import completion_text, own_turn
-    from rlvr.verifiers.math.grader import AnswerVerdict, check_answer, check_answers, explain_answer
+    from rlvr.verifiers.math.grader import AnswerVerdict, check_answer, check_answers
 
 _MODULES = {
     "AnswerVerdict": "rlvr.verifiers.math.grader",
@@ -37,7 +37,6 @@ _MODULES = {
     "check_answers": "rlvr.verifiers.math.grader",
     "completion_text": "rlvr.verifiers.completion_text",
     "evaluate": "rlvr.evaluation.evaluate",
-    "explain_answer": "rlvr.verifiers.math.grader",
     "judge": "rlvr.verifiers.code.judge",
     "judge_many": "rlvr.verifiers.code.judge",
     "load_recipe": "rlvr.config.recipe",
@@ -62,7 +61,6 @@ __all__ = [
     "check_answers",
     "completion_text",
     "evaluate",
-    "explain_answer",
     "judge",
     "judge_many",
     "load_recipe",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -123,6 +123,18 @@ def error_context(where: str, *, key: str | None = None, row: int | None = None)
                 )
             ],
         ) from error
+
+
+def row_faults(read: Callable[..., object], *columns: Iterable[Any]) -> list[str | None]:
+    """Call `read` with each row of the columns, and return the message of its InputError, or None."""
+    faults: list[str | None] = []
+    for row in zip(*columns, strict=True):
+        try:
+            read(*row)
+            faults.append(None)
+        except InputError as error:
+            faults.append(str(error))
+    return faults
 
 
 def _rebuild(cls: type[InputError], args: tuple[Any, ...], state: dict[str, Any]) -> InputError:

@@ -1,4 +1,4 @@
-"""Collect the rewards' explanations (their function `explain`) of some completions.
+"""Collect the rewards' explanations of some completions (what they pass to `log_extra`).
 
 An explanation runs a reward's code on model output, so it runs in killable workers. Only rewards in rewards/NAME.py are
 loaded: a report of a run directory from another machine must not import files that its recipe names.

@@ -6,16 +6,18 @@ quoted text looks like our output or controls the terminal.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
 from rlvr.rescoring.completions import one_line, visible
 from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
-from rlvr.rescoring.scores import Scores, columns_for, completion_argument, recorded_names
-from rlvr.scoring.registry import companion_function
+from rlvr.rescoring.scores import Scores, recorded_names, reward_arguments
+from rlvr.scoring.call import WHY
 from rlvr.scoring.reward import Reward
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
@@ -26,27 +28,29 @@ CUT_QUOTE = 72  # characters quoted after the own turn
 
 @dataclass(frozen=True)
 class Explanation:
-    """The lines of a reward's `explain` for one completion, or the error of a failing `explain`."""
+    """What a reward says of one completion, line by line, or the error of a reward that fails."""
 
     lines: list[str] = field(default_factory=list)
     error: str | None = None
 
 
 def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
-    """Call the function `explain` of the reward's module, if it has one.
+    """Call a reward with one completion, and collect what it passes to `log_extra`.
 
-    Its signature is `explain(completion, *, columns and options, **kwargs) -> list[str]`.
+    A column that ends in "/why" is a text of its own; others, such as "extracted", are shown with their names.
     """
-    explain = companion_function(reward.function, "explain")
-    if explain is None:
+    lines: list[str] = []
+    if "log_extra" not in inspect.signature(reward.function).parameters:
         return Explanation()
-    columns = {name: row[name] for name in columns_for(row, reward, rewards)}
+
+    def log_extra(column: str, values: list[Any]) -> None:
+        text = str(values[0]) if column.endswith(WHY) else f"{column}: {values[0]}"
+        lines.extend(text.splitlines())
+
     try:
-        lines = explain(completion_argument(row), prompt=row.get("prompt"), **columns, **reward.options)
+        reward(**reward_arguments([row], reward, rewards), log_extra=log_extra, log_metric=lambda name, value: None)
     except Exception as error:  # an error of the reward's author must not hide the other explanations
-        return Explanation(error=f"its explain raised {type(error).__name__}: {error}")
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        return Explanation(error=f"its explain returned {type(lines).__name__}, but should return a list of text")
+        return Explanation(lines, str(error))
     return Explanation(lines)
 
 

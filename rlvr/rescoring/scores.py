@@ -83,7 +83,7 @@ def score(
             applying = [number for number in batch if reward.applies(tasks[number])]
             if not applying:
                 continue
-            arguments = _arguments([rows[number] for number in applying], reward, rewards)
+            arguments = reward_arguments([rows[number] for number in applying], reward, rewards)
             start = time.perf_counter()
             try:
                 scored = _score_batch(reward, arguments, applying, raised[index])
@@ -129,7 +129,7 @@ def batches(rows: Sequence[Row]) -> Iterator[range]:
             start = number
 
 
-def _arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
+def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
     """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column."""
     names = columns_for(dict.fromkeys(name for row in rows for name in row), reward, rewards)
     # Copies: a reward that edits messages in place must not change what others score, as in training.

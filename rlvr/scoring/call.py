@@ -12,6 +12,7 @@ from rlvr.scoring.results import CallResult, Note
 from rlvr.scoring.reward import Reward, as_values, file_of, own_traceback
 
 MAX_TRACE = 4000  # characters
+WHY = "/why"  # ends a column that explains scores: rlvr/rescoring/explain.py asks for it, a run drops it
 
 
 def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: object) -> CallResult:
@@ -24,6 +25,8 @@ def call_reward(reward: Reward, arguments: Mapping[str, Any], trainer_state: obj
     extras: dict[str, list[Any]] = {}
 
     def log_extra(column: str, values: list[Any]) -> None:
+        if str(column).endswith(WHY):
+            return
         if column not in extras:
             extras[column] = []
             notes.append(("extra", str(column), extras[column]))

@@ -158,8 +158,6 @@ def companion_function(function: Callable[..., Any], name: str) -> Callable[...,
     Optional functions of a reward's file:
     - `validate_rows(*, <columns>, <options>, **kwargs) -> list[str | None]`: what is wrong with each row of the data.
       Called once before training.
-    - `explain(completion, *, <columns of the row>, <options>, **kwargs) -> list[str]`: the steps that lead to one
-      score. Called by scripts/score.py.
     - `environment_info(*, <options>, **kwargs) -> dict[str, str]`: what its scores depend on beside its arguments, such
       as the sandbox of this machine. Printed when a run starts, and kept with the run.
     """

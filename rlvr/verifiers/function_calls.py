@@ -138,6 +138,21 @@ def reference_fault(calls: Sequence[Call], tools: Tools | None, alternatives: bo
     return None
 
 
+def row_fault(calls: Any, tools: Any, alternatives: bool) -> str | None:
+    """Return what is wrong with a row of the data and how to mend it, or None."""
+    try:
+        known = None if tools is None else read_tools(tools)
+    except InvalidJson as error:
+        return f"its tools: the text {error}. Write a list of tools with name and parameters, as JSON text."
+    except InvalidSchema as error:
+        return f"its tools: the schema {error}. Write the parameters as a JSON Schema with properties."
+    try:
+        fault = reference_fault(read_calls(calls), known, alternatives)
+    except InvalidJson as error:
+        return f"its calls: the text {error}. Write a list of calls with name and arguments, as JSON text."
+    return f"its calls: {fault}. Correct or remove the row." if fault else None
+
+
 def calls_agree(
     calls: Sequence[Call], references: Sequence[Call], tools: Tools | None, *, ordered: bool, alternatives: bool
 ) -> bool:

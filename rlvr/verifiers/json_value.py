@@ -28,7 +28,6 @@ DEADLINE_S = 2.0  # of a validation; an honest one takes a millisecond
 _deadline: ContextVar[float] = ContextVar("deadline")
 
 Form = Literal["any", "plain", "block"]
-FORMS = ("any", "plain", "block")
 
 
 class InvalidJson(ValueError):
@@ -131,6 +130,25 @@ def schema_fault(schema: Any) -> str | None:
     except InvalidSchema as error:
         return str(error)
     return None
+
+
+def row_fault(schema: Any, reference: Any, match_reference: bool) -> str | None:
+    """Return what is wrong with a row's schema, or with its reference if that matters, and how to mend it; or None."""
+    if schema is None:
+        return "there is no schema. Add the column schema, or set the option schema."
+    if fault := schema_fault(schema):
+        return f"the schema {fault}. Write a JSON Schema; in a column as JSON text, where no table adds nulls."
+    if not match_reference:
+        return None
+    if reference is None:
+        return "match_reference needs the column reference or final_answer. Add it, or remove the option."
+    try:
+        fault = validation_fault(schema, from_column(reference))
+    except InvalidJson as error:
+        return f"the reference {error}. Write it as JSON text."
+    except InvalidSchema as error:
+        return f"the schema {error}. Correct it."
+    return f"the reference is not valid under the schema: {fault}. Correct or remove the row." if fault else None
 
 
 def validation_fault(schema: Any, value: Any) -> str | None:

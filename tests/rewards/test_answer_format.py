@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from rewards.answer_format import answer_format, explain
-from rlvr.errors import InputError
+from rewards.answer_format import answer_format
 
 
 @pytest.mark.parametrize(
@@ -69,31 +68,3 @@ def test_text_that_no_form_fits_takes_linear_time() -> None:
     started = time.process_time()
     assert answer_format([""] * 4, lines) == [0.0] * 4
     assert time.process_time() - started < 2.0  # measured: 0.1 s
-
-
-def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
-    for call in (lambda: answer_format([""], [""], pattern="("), lambda: explain("", pattern="(")):
-        with pytest.raises(InputError) as error:
-            call()
-        assert (error.value.kind, error.value.key) == ("invalid-value", "pattern")
-
-
-@pytest.mark.parametrize(
-    ("completion", "step", "reward"),
-    [
-        ("so\n#### The final answer is 42\n\nQuestion: x", "'#### The final answer is 42'", "Reward: 1"),
-        ("#### The final answer is 42\nI hope it helps.", "'I hope it helps.'", "Reward: 0"),
-        ("so\n" + "1" * 2000, "longer than 1,000", "Reward: 0"),
-        ("Question: x", "empty", "Reward: 0"),
-        ("so\n\ud800", r"'\ud800'", "Reward: 0"),
-    ],
-)
-def test_the_explanation_shows_the_line_and_ends_in_the_reward(completion: str, step: str, reward: str) -> None:
-    steps = explain(completion)
-    assert steps[-1] == reward
-    assert any(step in line for line in steps)
-    assert float(reward.removeprefix("Reward: ")) == answer_format([""], [completion])[0]
-
-
-def test_the_explanation_reads_the_same_pattern() -> None:
-    assert explain("so\n\\boxed{x}", pattern=r"\\boxed\{.+\}")[-1] == "Reward: 1"

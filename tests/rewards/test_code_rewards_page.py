@@ -36,7 +36,7 @@ def test_the_commands_work() -> None:
         ).stdout
         for command in re.findall(r"^python -c '(.*)'$", PAGE, re.MULTILINE)
     ]
-    assert printed[0].splitlines()[-1] == "Reward: 0.5"
+    assert printed[0].splitlines()[-1] == "[0.5]"
     assert printed[1].startswith("sandbox ")
 
 

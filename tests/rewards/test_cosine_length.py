@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from trl.rewards import get_cosine_scaled_reward
 
-from rewards.cosine_length import cosine_length, explain, validate_rows
+from rewards.cosine_length import cosine_length, validate_rows
 from rlvr.errors import InputError
 
 RIGHT, WRONG = "so \\boxed{42}", "so \\boxed{41}"
@@ -18,8 +18,7 @@ HALF = math.sqrt(0.5)  # the cosine of an eighth of a turn
 def score(text: str, tokens: int, **options: Any) -> float | None:
     options = {"max_len": 1000, **options}
     (reward,) = cosine_length([""], [text], final_answer=["42"], completion_ids=[[7] * tokens], **options)
-    lines = explain(text, final_answer="42", completion_ids=[7] * tokens, **options)
-    assert reward is not None and lines[-1] == f"Reward: {reward:g}"
+    assert reward is not None
     return reward
 
 
@@ -80,28 +79,15 @@ def test_a_gold_that_cannot_be_read_is_not_scored() -> None:
     assert cosine_length(["", ""], [RIGHT] * 2, final_answer=["\\frac{1}{", "42"], max_len=9)[0] is None
     faults = validate_rows(final_answer=["\\frac{1}{", "42"], max_len=9)
     assert faults[0] is not None and faults[1] is None
-    assert validate_rows(final_answer=["\\frac{1}{"], assume_correct=True) == [None]
+    assert validate_rows(final_answer=["\\frac{1}{"], assume_correct=True) == []
 
 
 def test_another_verifier_decides_as_the_gate() -> None:
     options: dict[str, Any] = {"max_len": 100, "assume_correct": True}
     assert cosine_length([""], ["no answer at all"], completion_ids=[[7] * 50], **options) == [0.75]
-    assert explain("no answer", completion_ids=[7] * 50, **options)[-1] == "Reward: 0.75"
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key"),
-    [
-        ({"max_len": None}, "invalid-value", "max_len"),
-        ({"max_len": 0}, "invalid-value", "max_len"),
-        ({"max_len": 9, "max_value_correct": math.inf}, "invalid-value", "max_value_correct"),
-        ({"max_len": 9, "unit": "words"}, "invalid-value", "unit"),
-        ({"max_len": 9, "final_answer": None}, "missing-column", "final_answer"),
-        ({"max_len": 9, "final_answer": []}, "length-mismatch", "final_answer"),
-        ({"max_len": 9, "completion_ids": []}, "length-mismatch", "completion_ids"),
-    ],
-)
-def test_wrong_options_are_errors(options: dict[str, Any], kind: str, key: str) -> None:
+def test_without_a_reference_or_a_gate_nothing_is_scored() -> None:
     with pytest.raises(InputError) as error:
-        cosine_length([""], [RIGHT], **{"final_answer": ["42"], **options})
-    assert (error.value.kind, error.value.key) == (kind, key)
+        cosine_length([""], [RIGHT])
+    assert (error.value.kind, error.value.key) == ("missing-column", "final_answer")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rewards.function_call import explain, function_call, validate_rows
-from rlvr.errors import InputError
+from rewards.function_call import function_call, validate_rows
 
 PARAMETERS = {
     "type": "object",
@@ -80,7 +79,6 @@ def test_only_the_reference_calls_earn_the_reward(completion: Any, reward: float
     columns = {"calls": json.dumps([OSLO, TIME]), "tools": json.dumps(TOOLS)}
     rows = {name: [value] for name, value in columns.items()}
     assert function_call([""], [completion], **rows) == [reward], why
-    assert explain(completion, **columns)[-1] == f"Reward: {reward:g}"
 
 
 @pytest.mark.parametrize(
@@ -137,12 +135,10 @@ def test_order_defaults_and_alternatives(
         ([OSLO], [{"name": "weather", "parameters": {"$ref": "http://127.0.0.1:9/s"}}], "never fetched"),
     ],
 )
-def test_a_row_whose_calls_no_completion_can_make_is_refused(calls: Any, tools: Any, why: str) -> None:
+def test_a_row_whose_calls_no_completion_can_make_is_refused_and_not_scored(calls: Any, tools: Any, why: str) -> None:
     columns = {"calls": [[OSLO], calls], "tools": [json.dumps(TOOLS), json.dumps(tools) if tools != "{" else tools]}
     assert [bool(fault) for fault in validate_rows(**columns)] == [False, True], why
-    with pytest.raises(InputError) as error:
-        function_call(["", ""], [tagged(OSLO)] * 2, **columns)
-    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", "calls", 1)
+    assert function_call(["", ""], [tagged(OSLO)] * 2, **columns) == [1.0, None]
 
 
 def test_without_tools_the_calls_alone_are_compared() -> None:

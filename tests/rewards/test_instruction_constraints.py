@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.instruction_constraints import explain, instruction_constraints, validate_rows
+from rewards.instruction_constraints import instruction_constraints, validate_rows
 from rlvr.errors import InputError
 
 PROMPT = "Describe the lighthouse of Varn to a visitor who has never been to the coast, in at least 12 words."
@@ -23,8 +22,6 @@ ANSWER = "It stands on a narrow cliff of grey stone and sends its light far acro
 def score(completion: Any, prompt: Any = PROMPT, row: Any = None, **options: Any) -> Any:
     columns = {name: [value] for name, value in (row or ROW).items()}
     (reward,) = instruction_constraints([prompt], [completion], **columns, **options)
-    steps = explain(completion, prompt=prompt, **(row or ROW), **options)
-    assert steps[-1] == f"Reward: {reward:g}"
     return reward
 
 
@@ -104,29 +101,20 @@ def test_without_the_guards_it_is_the_strict_accuracy_of_ifeval() -> None:
     assert score(" \n", least_words=0) == 0.0
 
 
-def test_invalid_rows_and_options_are_located() -> None:
-    bad = {"instruction_id_list": [["punctuation:no_commas"]], "kwargs": [[{}]]}
-    good = {name: [value] for name, value in ROW.items()}
-    for columns, options, kind, key, row in (
-        ({name: good[name] + bad[name] for name in bad}, {}, "invalid-row", "instruction_id_list", 1),
-        ({**good, "kwargs": []}, {}, "length-mismatch", "kwargs", None),
-        (good, {"least_words": -1}, "invalid-value", "least_words", None),
-    ):
-        completions = [ANSWER] * len(columns["instruction_id_list"])
-        with pytest.raises(InputError) as error:
-            instruction_constraints(completions, completions, **columns, **options)  # type: ignore[arg-type]
-        assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row)
-    faults = validate_rows(**{name: good[name] + bad[name] for name in bad})
+def test_an_invalid_row_is_refused() -> None:
+    columns = {
+        "instruction_id_list": [ROW["instruction_id_list"], ["punctuation:no_commas"]],
+        "kwargs": [ROW["kwargs"], [{}]],
+    }
+    faults = validate_rows(**columns)
     assert faults[0] is None and faults[1]
-
-
-def test_the_explanation_takes_what_the_reward_takes() -> None:
-    reward = set(inspect.signature(instruction_constraints).parameters) - {"prompts", "completions"}
-    assert reward == set(inspect.signature(explain).parameters) - {"completion", "prompt"}
+    with pytest.raises(InputError) as error:
+        instruction_constraints([ANSWER] * 2, [ANSWER] * 2, **columns)
+    assert (error.value.kind, error.value.key) == ("invalid-row", "instruction_id_list")
 
 
 @given(st.lists(st.sampled_from(["stone ", "sea, ", "a ", "old light ", ". ", "\n", "<think>", "</think>", PROMPT])))
-def test_any_text_has_a_share_and_its_explanation(pieces: list[str]) -> None:
+def test_any_text_has_a_share(pieces: list[str]) -> None:
     assert 0.0 <= score("".join(pieces)) <= 1.0
 
 

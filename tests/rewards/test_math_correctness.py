@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rewards.math_correctness import explain, math_correctness, validate_rows
-from rlvr.errors import InputError
+from rewards.math_correctness import math_correctness, validate_rows
 
 
 @pytest.mark.parametrize(
@@ -50,29 +49,6 @@ def test_prose_counts_unless_switched_off() -> None:
 def test_a_bare_last_line_counts_if_the_option_says_so() -> None:
     assert math_correctness([""], ["6 * 7.\n42"], final_answer=["42"]) == [0.0]
     assert math_correctness([""], ["6 * 7.\n42"], final_answer=["42"], bare_last_line=True) == [1.0]
-    assert "right" in explain("6 * 7.\n42", final_answer="42", bare_last_line=True)[-1]
-
-
-@pytest.mark.parametrize(
-    ("completions", "golds", "kind", "row", "why"),
-    [
-        (["#### 1", "#### 2"], ["1"], "length-mismatch", None, "lists of unequal length"),
-        (["#### 1", "#### 2"], ["1", 2], "invalid-row", 1, "a number in place of text"),
-        (["#### 1"], [float("nan")], "invalid-row", 0, "not a number"),
-        (["#### 1"], [["1"]], "invalid-row", 0, "a list"),
-    ],
-)
-def test_an_invalid_column_is_refused(completions: list, golds: list, kind: str, row: int | None, why: str) -> None:
-    with pytest.raises(InputError) as error:
-        math_correctness([""] * len(completions), completions, final_answer=golds)
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, "final_answer", row), why
-
-
-@pytest.mark.parametrize("options", [{"tolerance": 2.0}, {"tolerance": -0.1}, {"deadline_s": 0.0}], ids=str)
-def test_an_option_out_of_range_is_refused(options: dict) -> None:
-    with pytest.raises(InputError) as error:
-        math_correctness([""], ["#### 1"], final_answer=["1"], **options)
-    assert (error.value.kind, error.value.key) == ("invalid-value", next(iter(options)))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +75,9 @@ def test_what_a_model_does_wrong_is_wrong_and_no_error(completion: object) -> No
 
 
 def test_rows_without_a_gold_are_masked() -> None:
-    assert math_correctness([""] * 2, ["#### 1"] * 2, final_answer=[None, "1"]) == [None, 1.0]  # type: ignore[list-item]
+    golds: list = [None, 1, ["1"], "1"]
+    assert math_correctness([""] * 4, ["#### 1"] * 4, final_answer=golds) == [None, None, None, 1.0]
+    assert [fault is None for fault in validate_rows(final_answer=golds)] == [False, False, False, True]
 
 
 def test_a_tolerance_is_relative() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rewards.multiple_choice import multiple_choice, validate_rows
-from rlvr.errors import InputError
 from rlvr.verifiers.choices import read_choice
 
 CITIES = ["Rome", "London", "Paris", "Rome and Paris"]
@@ -184,10 +183,10 @@ def test_texts_of_choices_are_told_from_letters(choices: list[str], text: str, l
         ("", None, False),
     ],
 )
-def test_a_reference_that_no_answer_can_meet_is_refused_with_its_row(gold: str, choices: list, is_right: bool) -> None:
+def test_a_row_whose_reference_no_answer_meets_is_refused_and_not_scored(
+    gold: str, choices: list, is_right: bool
+) -> None:
     good, columns = ("A", ["x", "y"]), None if choices is None else [["x", "y"], choices]
     assert [fault is None for fault in validate_rows(final_answer=[good[0], gold], choices=columns)] == [True, is_right]
-    if not is_right:
-        with pytest.raises(InputError) as error:
-            multiple_choice(["", ""], ["A", "A"], final_answer=["A", gold], choices=columns)
-        assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", "final_answer", 1)
+    rewards = multiple_choice(["", ""], ["A", "I don't know"], final_answer=["A", gold], choices=columns)
+    assert rewards == [1.0, 0.0 if is_right else None]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rewards.reasoning_gym import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL, reasoning_gym
+from rewards.reasoning_gym import reasoning_gym
 from rlvr.data.io import unpack
 from rlvr.verifiers.completion_text import tagged_answer
+from rlvr.verifiers.evaluated_answers import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL
 from tasks.reasoning_gym import reasoning_gym as task
 
 

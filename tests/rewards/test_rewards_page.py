@@ -80,14 +80,14 @@ def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypa
         assert value == pytest.approx(float(reward.name in right), abs=1e-3)  # cosine_length: short, but not empty
 
 
-def test_the_command_prints_an_explanation() -> None:
+def test_the_command_prints_the_reasons() -> None:
     (command,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     words = re.fullmatch(r"python -c '(.*)'\n", command)
     assert words is not None
     result = subprocess.run(
         [sys.executable, "-c", words[1]], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    assert result.stdout.splitlines()[-1] == "Reward: 1"
+    assert result.stdout == "tag_format/why ['Every tag is in its place.']\n"
 
 
 def test_the_limits_of_the_excerpt_are_as_the_comment_says() -> None:

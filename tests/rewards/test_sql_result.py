@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rewards.sql_result import explain, sql_result, validate_rows
+from rewards.sql_result import sql_result, validate_rows
 from rlvr.errors import InputError
 from rlvr.preflight.data_checks import WARNING
 from rlvr.verifiers.sql.judge import MAX_DATABASE
@@ -172,11 +171,9 @@ BLOCK = "```sql\nSELECT count(*) FROM towns\n```"
     ],
 )
 def test_the_query_is_the_last_block_or_the_whole_turn(folder: Path, completion: str, reward: float, why: str) -> None:
-    row = {"database": "shop.db", "gold_query": "SELECT count(*) FROM towns", "folder": str(folder)}
     columns = {"database": ["shop.db"] * 2, "gold_query": ["SELECT count(*) FROM towns"] * 2, "folder": str(folder)}
     chat = [{"role": "assistant", "content": completion}]
     assert sql_result(["", []], [completion, chat], **columns) == [reward, reward], why
-    assert explain(completion, **row)[-1] == f"Reward: {reward:g}", why
 
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
@@ -258,7 +255,7 @@ def test_a_row_that_cannot_judge_is_named_before_training(
     assert faults[0] is None and faults[1] and key in faults[1], why
     with pytest.raises(InputError) as error:
         sql_result(["", ""], ["SELECT 6", "no query"], **columns)
-    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", key, 1), why
+    assert (error.value.kind, error.value.key) == ("invalid-row", key), why
 
 
 def test_a_row_on_which_a_constant_is_right_has_a_warning(folder: Path) -> None:
@@ -266,18 +263,6 @@ def test_a_row_on_which_a_constant_is_right_has_a_warning(folder: Path) -> None:
     faults = validate_rows(**columns, folder=str(folder))
     assert faults[0] is None and str(faults[1]).startswith(WARNING)
     assert validate_rows(**columns, folder=str(folder), changed_copies=False) == [None, None]
-
-
-def test_columns_and_options_are_checked(folder: Path) -> None:
-    for change, kind, key in (
-        ({"gold_query": []}, "wrong-length", "gold_query"),
-        ({"ordered": [True, True]}, "wrong-length", "ordered"),
-        ({"time_s": 0}, "invalid-value", "time_s"),
-    ):
-        columns: dict[str, Any] = {"database": ["shop.db"], "gold_query": [GOLD], "folder": str(folder)}
-        with pytest.raises(InputError) as error:
-            sql_result([""], ["SELECT 6"], **columns | change)
-        assert (error.value.kind, error.value.key) == (kind, key)
 
 
 def test_a_column_says_whether_the_order_counts(folder: Path) -> None:
@@ -301,8 +286,3 @@ def test_a_sandbox_that_fails_gives_no_reward(folder: Path, monkeypatch: pytest.
 def test_no_completion_raises(folder: Path, completion: Any) -> None:
     row = {"database": ["shop.db"], "gold_query": [GOLD], "folder": str(folder)}
     assert sql_result([None], [completion], **row) == [0.0]
-
-
-def test_the_explanation_takes_what_the_reward_takes() -> None:
-    reward = set(inspect.signature(sql_result).parameters) - {"prompts", "completions"}
-    assert reward == set(inspect.signature(explain).parameters) - {"completion", "prompt"}

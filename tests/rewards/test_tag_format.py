@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl.rewards import think_format_reward
 
-from rewards.tag_format import explain, tag_format
-from rlvr.errors import InputError
+from rewards.tag_format import tag_format
 
 CASES = [
     ("<think>6 * 7</think>\n42", 1.0, "the form"),
@@ -103,7 +102,6 @@ def test_the_prompt_may_have_opened_the_block(
     prompt: Any, opened: bool | None, completion: str, reward: float, why: str
 ) -> None:
     assert tag_format([prompt], [completion], opened=opened) == [reward], why
-    assert explain(completion, prompt=prompt, opened=opened)[-1] == f"Reward: {reward:g}", why
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking"])
@@ -155,16 +153,11 @@ def test_repeating_a_block_never_earns_more(pieces: list[str], times: int) -> No
     assert once is not None and often is not None and often <= once
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=9), st.booleans(), st.booleans(), st.booleans())
-def test_the_explanation_ends_in_the_reward(pieces: list[str], answer: bool, opened: bool, soft: bool) -> None:
-    text = "".join(pieces)
-    (reward,) = tag_format([""], [text], answer=answer, opened=opened, soft=soft)
-    assert explain(text, answer=answer, opened=opened, soft=soft)[-1] == f"Reward: {reward:g}"
-
-
 def test_the_explanation_names_the_fault() -> None:
-    assert "</think> occurs 2 times." in explain("<think>x</think>y</think>42")
-    assert "<think> is written '<THINK>'." in explain("<THINK>x</think>42")
+    said: dict[str, list[str]] = {}
+    tag_format(["", ""], ["<think>x</think>y</think>42", "<THINK>x</think>42"], log_extra=said.__setitem__)
+    twice, capitals = said["tag_format/why"]
+    assert "</think> occurs 2 times." in twice and "<think> is written '<THINK>'." in capitals
 
 
 @pytest.mark.parametrize(
@@ -179,12 +172,6 @@ def test_is_stricter_than_the_reward_of_trl_where_the_docstring_says_so(completi
     chat = [{"role": "assistant", "content": completion}]
     assert think_format_reward([chat]) == [1.0]
     assert tag_format([[]], [chat]) == [0.0], why
-
-
-def test_prompts_and_completions_must_be_as_many() -> None:
-    with pytest.raises(InputError) as error:
-        tag_format([""], ["", ""])
-    assert (error.value.kind, error.value.key) == ("length-mismatch", "prompts")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +190,6 @@ def test_prompts_and_completions_must_be_as_many() -> None:
 )
 def test_no_completion_raises(completion: Any) -> None:
     assert tag_format([None], [completion]) == [0.0]
-    assert explain(completion)[-1] == "Reward: 0"
 
 
 @pytest.mark.parametrize(

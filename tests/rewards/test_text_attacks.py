@@ -8,24 +8,19 @@ from typing import Any
 import pytest
 
 from rewards.exact_match import exact_match
-from rewards.exact_match import explain as explain_match
-from rewards.function_call import explain as explain_call
 from rewards.function_call import function_call
-from rewards.json_schema import explain as explain_json
 from rewards.json_schema import json_schema
-from rewards.multiple_choice import explain as explain_choice
 from rewards.multiple_choice import multiple_choice
 
 SCHEMA = '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'
 TOOLS = f'[{{"name": "weather", "parameters": {SCHEMA}}}, {{"name": "time", "parameters": {SCHEMA}}}]'
 CALL = '{"name": "weather", "arguments": {"city": "Paris"}}'
 CHOICES = ["Rome", "London", "Paris", "Oslo"]
-Case = tuple[Callable[..., Any], Callable[..., Any], dict[str, Any], dict[str, Any], str, str, str]
+Case = tuple[Callable[..., Any], dict[str, Any], dict[str, Any], str, str, str]
 # The reward, its columns and options, the prompt, the right completion, and a wrong one of the same form.
 REWARDS: dict[str, Case] = {
     "json_schema": (
         json_schema,
-        explain_json,
         {"schema": SCHEMA, "reference": '{"city": "Paris"}'},
         {"match_reference": True},
         f'The schema: {SCHEMA}\nExtract {{"city": …}} from: "Paris is warm."',
@@ -34,7 +29,6 @@ REWARDS: dict[str, Case] = {
     ),
     "function_call": (
         function_call,
-        explain_call,
         {"calls": f"[{CALL}]", "tools": TOOLS},
         {},
         f'{TOOLS}\nAnswer with <tool_call>{{"name": …, "arguments": …}}</tool_call>. How is Paris?',
@@ -43,7 +37,6 @@ REWARDS: dict[str, Case] = {
     ),
     "exact_match": (
         exact_match,
-        explain_match,
         {"final_answer": "Paris"},
         {"answer_in": "tag"},
         "What is the capital of France? End with <answer>…</answer>. Hint: Paris",
@@ -52,7 +45,6 @@ REWARDS: dict[str, Case] = {
     ),
     "multiple_choice": (
         multiple_choice,
-        explain_choice,
         {"final_answer": "C", "choices": CHOICES},
         {},
         "What is the capital of France?\n\nA. Rome\nB. London\nC. Paris\nD. Oslo\n\nEnd with: Answer: (letter)",
@@ -84,26 +76,24 @@ ATTACKS: dict[str, Callable[[str, str, str], str]] = {
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_the_right_answer_earns_one_as_text_and_as_chat(name: str) -> None:
-    reward, explain, columns, options, prompt, right, _ = REWARDS[name]
+    reward, columns, options, prompt, right, _ = REWARDS[name]
     rows = {column: [value] for column, value in columns.items()}
     assert reward([prompt], [right], **rows, **options) == [1.0]
     chat = [{"role": "assistant", "content": f"<think>So it is.</think>\n{right}\n\nQuestion: another\n4"}]
     assert reward([[{"role": "user", "content": prompt}]], [chat], **rows, **options) == [1.0]
-    assert explain(right, **columns, **options)[-1] == "Reward: 1"
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("name", REWARDS)
 def test_no_attack_earns_anything(name: str, attack: str) -> None:
-    reward, explain, columns, options, prompt, right, wrong = REWARDS[name]
+    reward, columns, options, prompt, right, wrong = REWARDS[name]
     text = ATTACKS[attack](prompt, right, wrong)
     rows = {column: [value] for column, value in columns.items()}
     assert reward([prompt], [text], **rows, **options) == [0.0]
-    assert explain(text, **columns, **options)[-1] == "Reward: 0"
 
 
 @pytest.mark.parametrize("completion", [None, [], 7, [None], [{"role": "assistant", "content": None}], "\ud800\x00"])
 @pytest.mark.parametrize("name", REWARDS)
 def test_no_completion_raises(name: str, completion: Any) -> None:
-    reward, _, columns, options, *_ = REWARDS[name]
+    reward, columns, options, *_ = REWARDS[name]
     assert reward([""], [completion], **{column: [value] for column, value in columns.items()}, **options) == [0.0]

@@ -31,6 +31,7 @@ from rlvr.verifiers.code.verdict import CHECKER_FAILS, Outcome, columns, final_o
 
 _log = logging.getLogger(__name__)
 LogMetric = Callable[[str, float], None]
+LogExtra = Callable[[str, list[Any]], None]
 WORKER_GROUP = "judgements"  # one worker calls all rewards of this group, so that they share the cache
 ALARM_SHARE = 0.5  # share of completions with a sandbox failure from which the log message is an error
 
@@ -70,6 +71,7 @@ def judge_completions(
     stop_early: bool = False,
     max_timeouts: int | None = None,
     log_metric: LogMetric | None = None,
+    log_extra: LogExtra | None = None,
 ) -> list[JudgedRow]:
     """Extract the programs of completions and judge each once.
 
@@ -118,6 +120,8 @@ def judge_completions(
     if log_metric is not None:
         for name, value in batch_metrics([row for row in rows if row.tests], seconds).items():
             log_metric(f"{reward}/{name}", value)
+    if log_extra is not None:
+        log_extra(f"{reward}/why", [describe(row) for row in rows])
     return rows
 
 
@@ -141,23 +145,8 @@ def batch_metrics(rows: Sequence[JudgedRow], seconds: float) -> dict[str, float]
     return metrics
 
 
-def explain_row(
-    reward: str,
-    completion: Any,
-    prompt: Any,
-    options: JudgeOptions,
-    *,
-    stop_early: bool = False,
-    max_timeouts: int | None = None,
-) -> tuple[JudgedRow, list[str]]:
-    """Judge one completion and describe the steps. The description quotes expected outputs: it is for people.
-
-    Args:
-        options: with the tests of this row alone.
-    """
-    (row,) = judge_completions(
-        reward, [prompt], [completion], options.for_one_row(), stop_early=stop_early, max_timeouts=max_timeouts
-    )
+def describe(row: JudgedRow) -> str:
+    """Describe how a program was found and judged, a line each. The text quotes expected outputs: it is for people."""
     lines = [f"{'The program is' if row.program is not None else 'No program:'} {row.why}."]
     if not row.tests:
         lines.append("The row has no tests.")
@@ -168,7 +157,7 @@ def explain_row(
         lines += [line for line in row.judgement.feedback.splitlines()[1:] if line]
         if CE in verdicts:
             lines += row.judgement.compile_output.splitlines()[:5]
-    return row, lines
+    return "\n".join(lines)
 
 
 # Companion functions of every reward for programs; see `rlvr.scoring.registry.companion_function`.

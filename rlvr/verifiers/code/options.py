@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
 from rlvr.errors import InputError
@@ -48,10 +48,6 @@ class JudgeOptions:
     seed: int = 0
     max_timeouts: int | None = None  # after so many timeouts, a program's other tests are not run
     allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can
-
-    def for_one_row(self) -> JudgeOptions:
-        """Return options for a batch of one, from options that hold the tests of a single row."""
-        return replace(self, tests=[self.tests], public_tests=[self.public_tests])
 
     def check(self) -> None:
         """Raise InputError if an option is invalid, whatever the rows hold."""

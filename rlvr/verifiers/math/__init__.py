@@ -28,9 +28,8 @@ from rlvr.verifiers.math.grader import (
     AnswerVerdict,
     check_answer,
     check_answers,
-    explain_answer,
 )
-from rlvr.verifiers.math.reference import gold_faults, mixes_words_and_numbers, normalise_gold
+from rlvr.verifiers.math.reference import gold_faults, normalise_gold, row_faults
 
 __all__ = [
     "DEADLINE_S",
@@ -39,10 +38,9 @@ __all__ = [
     "check_answer",
     "check_answers",
     "completion_text",
-    "explain_answer",
     "gold_faults",
-    "mixes_words_and_numbers",
     "normalise_gold",
     "own_turn",
+    "row_faults",
     "without_thinking",
 ]

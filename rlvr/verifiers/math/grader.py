@@ -9,12 +9,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
+from rlvr.verifiers.completion_text import completion_text, own_turn
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
 from rlvr.verifiers.math.extraction import find_statements
-from rlvr.verifiers.math.numbers import Number, format_number, is_rounding, read_decimal_comma, read_number
-from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, parts_of, terms_of
+from rlvr.verifiers.math.numbers import Number, is_rounding, read_decimal_comma, read_number
+from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 from rlvr.verifiers.math.prose import has_label
 from rlvr.verifiers.math.reference import Gold, algebra_workers, has_percent, quote, read_gold
@@ -322,68 +322,3 @@ def _equal_numbers(number: Number, gold: Gold, text: str, tolerance: float | Non
 
 def _are_numeric(*answers: ParsedAnswer) -> bool:
     return all(term.kind in ("number", "math") for answer in answers for term in terms_of(answer))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Explanation
-
-
-_NOTATIONS = {
-    "mark": "a line with ####",
-    "box": "a box",
-    "tag": "an <answer> tag",
-    "prose": "a sentence",
-    "bare": "the turn itself or its last line",
-}
-_VERDICTS = {True: "right", False: "wrong", None: "can't be said"}
-
-
-def explain_answer(
-    completion: str | list[dict],
-    gold: str,
-    *,
-    prose: bool = True,
-    bare_last_line: bool = False,
-    tolerance: float | None = None,
-) -> list[str]:
-    """Explain the verdict on a completion, one sentence a step; the last one is the verdict."""
-    text = completion_text(completion)
-    turn, outside = own_turn(text), without_thinking(text)
-    lines = []
-    if not isinstance(completion, str):
-        lines.append(f"Reads the last message of the assistant, {len(text):,} characters.")
-    if len(outside.strip()) < len(text.strip()):
-        lines.append(f"Leaves out thoughts in <think> tags: {len(text) - len(outside):,} of {len(text):,} characters.")
-    if rest := outside[len(turn) :]:
-        lines.append(f"The model's own turn ends at {quote(rest.strip())}, after {len(turn):,} characters.")
-    target = read_gold(gold) if isinstance(gold, str) else "it is no text"
-    if isinstance(target, str):
-        lines.append(f"The gold {quote(str(gold))} can't be read: {target}.")
-    else:
-        lines.append(f"The gold {quote(gold)} is read as {_describe(target.parsed)}.")
-        joined = isinstance(target.parsed, Collection)
-        statements = find_statements(
-            turn[:MAX_TURN_CHARACTERS], prose=prose, joined=joined, bare_last_line=bare_last_line
-        )
-        lines.append(f"Statements of a final answer: {len(statements) or 'none'}.")
-        for statement in statements[:10]:
-            readings = (_describe(one) for one in map(parse_answer, statement.texts) if not isinstance(one, str))
-            reading = next((f"read as {one}" for one in readings), "not readable as one answer")
-            defect = f", but {statement.defect}" if statement.defect else ""
-            where = f"{_NOTATIONS[statement.kind]} at character {statement.start:,}"
-            lines.append(f"  {where}: {quote(statement.texts[0])}, {reading}{defect}")
-    verdict = check_answer(completion, gold, prose=prose, bare_last_line=bare_last_line, tolerance=tolerance)
-    return [*lines, f"Verdict: {_VERDICTS[verdict.correct]}: {verdict.why}."]
-
-
-def _describe(answer: ParsedAnswer) -> str:
-    name = f"{answer.name} = " if answer.name else ""
-    if isinstance(answer, Term):
-        if answer.number is not None:
-            return f"the number {name}{format_number(answer.number)[:60]}"
-        kind = {"words": "the words", "math": "the expression", "relation": "the relation"}[answer.kind]
-        return f"{kind} {name}{quote(answer.text)}"
-    items = "; ".join(_describe(item) for item in answer.items[:6])
-    more = " …" if len(answer.items) > 6 else ""
-    brackets = f" in {answer.brackets}" if answer.brackets else ""
-    return f"a {answer.kind}{brackets} of {name}({items}{more})"

@@ -44,6 +44,23 @@ class Question:
     ordered: bool | None = None  # None: if the gold query ends in ORDER BY
 
 
+def read_question(query: str | None, database: Any, gold: Any, ordered: Any, folder: str) -> Question:
+    """Read a row of the data.
+
+    Raises:
+        InputError: a column is no text, or the database is not in the folder.
+    """
+    for column, value in (("database", database), ("gold_query", gold)):
+        if not isinstance(value, str) or not value.strip():
+            message = f"The column {column} has {value!r:.60}. Give a text, or leave the row out."
+            raise InputError(message, kind="invalid-row", key=column)
+    path = (Path(folder) / database).resolve()
+    if not path.is_relative_to(Path(folder).resolve()):
+        message = f"The database {database} is not in {folder}. Set the option folder."
+        raise InputError(message, kind="invalid-row", key="database")
+    return Question(path, gold, query, None if ordered is None else bool(ordered))
+
+
 @dataclass(frozen=True)
 class QueryJudgement:
     """Whether a query is right; None if the sandbox failed."""

@@ -394,29 +394,39 @@ def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("explain", "lines", "error", "why"),
+    ("body", "lines", "error", "why"),
     [
-        ("return [f'{completion} {gold} {scale}']", ["c g 2"], None, "columns as values, and the options"),
-        ("raise KeyError('boom')", [], "its explain raised KeyError: 'boom'", "an exception"),
-        ("return 'text'", [], "returned str", "no list"),
-        ("return [1]", [], "returned list", "no text in it"),
+        ('log_extra("mine/why", [f"{completions[0]} {gold[0]}", "x"])', ["c g"], None, "a text of its own"),
+        ('log_extra("mine/why", ["a\\nb"])', ["a", "b"], None, "several lines"),
+        ('log_extra("extracted", [4])', ["extracted: 4"], None, "another column, with its name"),
+        ('log_extra("mine/why", [f"x {scale}"])', ["x 2"], None, "the options"),
+        ("pass", [], None, "nothing"),
+        ("raise KeyError('boom')", [], "KeyError: 'boom'", "an exception"),
     ],
 )
-def test_explain_is_called_from_the_file_of_the_reward(
-    tmp_path: Path, explain: str, lines: list[str], error: str | None, why: str
+def test_a_reward_explains_itself_by_what_it_logs(
+    tmp_path: Path, body: str, lines: list[str], error: str | None, why: str
 ) -> None:
     from rlvr.config.specs import RewardSpec
     from rlvr.scoring.registry import load_reward
 
     file = tmp_path / "mine.py"
     file.write_text(
-        "def mine(completions, *, gold, scale: float = 1, **kwargs):\n    return [0.0 for _ in completions]\n"
-        f"def explain(completion, *, gold, scale=1, **kwargs):\n    {explain}\n"
+        "def mine(completions, *, gold, scale: float = 1, log_extra=None, **kwargs):\n"
+        f"    if log_extra is not None:\n        {body}\n    return [0.0 for _ in completions]\n"
     )
     reward = load_reward(RewardSpec(str(file), options={"scale": 2}))
     result = explanation({"completion": "c", "gold": "g"}, reward, [reward])
     assert result.lines == lines and (result.error is None) == (error is None), why
     assert error is None or error in (result.error or "")
+
+
+def test_a_reward_without_the_hook_is_not_called_again() -> None:
+    def costly(completions: list[Any], **kwargs: Any) -> list[float]:
+        raise AssertionError("called")
+
+    reward = Reward("costly", costly)
+    assert explanation({"completion": "c"}, reward, [reward]).lines == []
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -79,3 +79,12 @@ def test_a_column_that_a_reward_logs_itself_is_not_doubled(ours_first: bool) -> 
 
 def test_a_column_never_replaces_one_of_trl() -> None:
     assert logged([reads("step", "r", "advantage")], {"step": ["1"], "r": ["1"], "advantage": ["1"]}) == {}
+
+
+def test_reasons_stay_out_of_the_table() -> None:
+    def logs(completions: list[Any], *, log_extra: Any = None, **kwargs: Any) -> list[float]:
+        log_extra("logs/why", ["because" for _ in completions])
+        log_extra("extracted", ["4" for _ in completions])
+        return [0.0 for _ in completions]
+
+    assert logged([Reward("logs", logs)], {"gold": ["a", "b"]}) == {"extracted": ["4", "4"]}
