@@ -81,7 +81,9 @@ def read_run(folder: Path) -> RunRecord:
         raise InputError(f"{problem} Give the output_dir of a run.", kind="not-a-run", path=folder)
     run_json = mapping(read_status(folder))
     status = run_json.get("status")
-    recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
+    path = folder / "recipe.yaml"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    recipe, recipe_text = parse_recipe(text), hide_secrets(text)
     metrics = read_metrics(folder / "metrics.jsonl")
     evaluation, shots, versions, red_team = (
         _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json", "red_team.json")
@@ -108,19 +110,15 @@ def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
     return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
 
 
-def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
+def parse_recipe(text: str) -> Mapping[str, Any]:
+    """The content of a recipe; empty if it is no YAML mapping."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}, ""
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
+        return mapping(YAML(typ="safe", pure=True).load(text))
     except (YAMLError, ValueError, RecursionError):
-        content = None
-    return mapping(content), hide_secrets(text)
+        return {}
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
