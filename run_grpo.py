@@ -325,7 +325,7 @@ class Run:
         if self.is_main:
             content = evaluation.write_evaluation(self.folder, self._about(), self.results)
             for warning in filter(
-                None, (*content.get("warnings", ()), self.sampled.warning())
+                None, (*content.warnings, self.sampled.warning())
             ):  # before the hours of training, and again in the last table
                 console.error(f"  warning: {warning}")
 

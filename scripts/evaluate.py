@@ -258,8 +258,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
             else:
                 scores = results[points[0].shots]
                 _move_earlier(folder, about, {*scores, *(["pass_at_k"] if sampled else [])})
-                content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
-                console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+                found = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
+                console.info(f"{evaluation.heading(found)}\n\n{evaluation.results_table(found)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
             _update_run(folder, adapter, options.limit, measured=not options.shots)
     state.destroy_process_group()

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import often_unscored, score_of, table, verdict
+from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.config import project
 from rlvr.formatting import (
@@ -127,19 +127,19 @@ def _folders(value: Any) -> Iterator[str]:
 def _metadata(run: RunRecord, kind: str, name: str, base: str | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
-    trained = score_of(run.evaluation, "trained")
+    trained = run.evaluation.trained
     task = short_name(run.task_name or "unknown")
     results = None
     # An accuracy that leaves out many rows is no result that a table of models should show without its reason.
-    if trained is not None and not often_unscored(trained):
+    if trained is not None and not trained.is_often_unscored:
         results = [
             EvalResult(
                 task_type="text-generation",
                 dataset_type=task,
                 dataset_name=task,
-                dataset_split=run.evaluation.get("split"),
+                dataset_split=run.evaluation.split or None,
                 metric_type="accuracy",
-                metric_value=trained["accuracy"],
+                metric_value=trained.accuracy,
             )
         ]
     data = ModelCardData(
@@ -188,7 +188,7 @@ def _use(run: RunRecord, kind: str, repo: str, rows: Sequence[Mapping[str, Any]]
     shown = next((row for row in rows if _example(row)), None)
     if shown is None:
         return ""
-    limit = mapping(run.evaluation.get("settings")).get("max_new_tokens")
+    limit = run.evaluation.settings.get("max_new_tokens")
     python = loading_code(
         repo,
         run.recipe,
@@ -255,18 +255,18 @@ def _example(row: Mapping[str, Any]) -> str:
 
 
 def _limits(run: RunRecord) -> Iterator[str]:
-    trained, recipe = score_of(run.evaluation, "trained"), run.recipe
+    trained, recipe = run.evaluation.trained, run.recipe
     if trained is None:
         yield "The trained model was not measured on held-out rows."
     else:
         yield (
-            f"Measured on {count(trained['rows'], 'row')} of the {run.evaluation.get('split', 'held-out')} split of "
-            f"{short_name(run.task_name or 'unknown')}, with {run.evaluation.get('decoding', 'unknown')} decoding. "
+            f"Measured on {count(trained.rows, 'row')} of the {run.evaluation.split or 'held-out'} split of "
+            f"{short_name(run.task_name or 'unknown')}, with {run.evaluation.decoding or 'unknown'} decoding. "
             "Nothing else was measured: no other task, language or form of prompt, no sampling, and no safety."
         )
         yield f"An answer is right if {run.metric} is 1. It checks the result, not the reasoning before it."
-        if trained.get("unscored"):
-            yield f"{count(trained['unscored'], 'answer')} could not be judged and count neither way."
+        if trained.unscored:
+            yield f"{count(trained.unscored, 'answer')} could not be judged and count neither way."
     seed = f" with seed {recipe['seed']}" if is_number(recipe.get("seed")) else ""
     yield f"One run{seed}: how much the result differs between seeds is not part of the interval."
     if bits := "4 bits" if recipe.get("load_in_4bit") else "8 bits" if recipe.get("load_in_8bit") else "":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.directory import read_status
+from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
 from rlvr.formatting import hide_secrets, is_number, mapping, shorten
@@ -28,8 +29,8 @@ class RunRecord:
     recipe: Mapping[str, Any]
     recipe_text: str  # without secrets
     metrics: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
-    evaluation: Mapping[str, Any]
-    shots: Mapping[str, Any]  # sweep.json: accuracy by number of shots
+    evaluation: Evaluation
+    shots: Sweep  # accuracy by number of shots
     versions: Mapping[str, Any]
     status: Mapping[str, Any]  # run.json
     state: str  # a sentence if the run is incomplete
@@ -60,7 +61,7 @@ class RunRecord:
     @cached_property
     def metric(self) -> str:
         """The short name of the reward that decides whether an answer is right; empty if unknown."""
-        metric = self.evaluation.get("metric") or mapping(self.recipe.get("evaluation")).get("metric")
+        metric = self.evaluation.metric or mapping(self.recipe.get("evaluation")).get("metric")
         if isinstance(metric, str) and metric:
             return short_name(metric)
         return max(self.weights, key=lambda name: self.weights[name], default="")
@@ -85,13 +86,17 @@ def read_run(folder: Path) -> RunRecord:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     recipe, recipe_text = parse_recipe(text), hide_secrets(text)
     metrics = read_metrics(folder / "metrics.jsonl")
-    evaluation, shots, versions, red_team = (
-        _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json", "red_team.json")
-    )
+    versions, red_team = (_read_json(folder / name) for name in ("versions.json", "red_team.json"))
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
-    for name, content in (("evaluation.json", evaluation), ("sweep.json", shots)):
-        if (folder / name).is_file() and not content:
-            notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
+    evaluation, shots = Evaluation(), Sweep()
+    try:
+        evaluation = read_evaluation(folder)
+    except InputError as error:
+        notes.append(str(error))
+    try:
+        shots = read_sweep(folder)
+    except InputError as error:
+        notes.append(str(error))
     state = _state(recipe, metrics, status)
     return RunRecord(
         folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes), red_team
