@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -221,9 +221,12 @@ def read_record(path: Path) -> ResultRecord:
             kind="hash-mismatch",
             path=path,
         )
-    if content.keys() != {field.name for field in fields(ResultRecord)}:
-        raise _damaged(path)
-    return ResultRecord(**content)
+    try:
+        record = ResultRecord(**content)
+        from_json(Evaluation, record.evaluation or {})
+    except (TypeError, ValueError):
+        raise _damaged(path) from None
+    return record
 
 
 def find_faults(folder: Path, record: ResultRecord) -> list[str]:
@@ -327,13 +330,9 @@ def _measured(folder: Path) -> dict[str, Any]:
         "decoding": content.decoding,
         "max_new_tokens": content.settings.get("max_new_tokens"),
     }
-    if content.verifier:
-        figures["verifier"] = content.verifier
-    figures |= _figures(content)
-    if content.tasks:
-        figures["tasks"] = {label: {"metric": part.metric, **_figures(part)} for label, part in content.tasks.items()}
-    if content.average is not None:
-        figures["average"] = as_json(content.average)
+    tasks = {label: {"metric": part.metric, **_figures(part)} for label, part in content.tasks.items()}
+    others = {"verifier": content.verifier, **_figures(content), "tasks": tasks, "average": as_json(content.average)}
+    figures |= {name: part for name, part in others.items() if part}
     tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]
     table = next((path for path in tables if path.is_file()), None)
     return {"evaluation": figures, "held_out_digest": None if table is None else _rows_digest(table)}
@@ -391,14 +390,11 @@ def _why_missing(folder: Path, path: Path) -> str:
     status = (directory.read_status(folder) or {}).get("status")
     if status == "done":
         return (
-            f"{folder} has no {path.name}: an earlier version of the project made the run. Measure it again "
-            f"(scripts/evaluate.py --config {folder}/recipe.yaml --adapter {folder}/adapter --compare base "
-            f"--output {folder})."
+            f"{folder} has no {path.name}. Measure it again (scripts/evaluate.py --config {folder}/recipe.yaml "
+            f"--adapter {folder}/adapter --compare base --output {folder})."
         )
-    if status == "failed":
-        return (
-            f"{folder} has no {path.name}: the run failed, and {folder}/failure.txt says why. After the fix, the same "
-            "command continues from the last checkpoint, or starts anew without one."
-        )
-    state = f"the run has not finished (its status is {status}). The same command continues it."
-    return f"{folder} has no {path.name}: {state}"
+    why = f", and {folder}/failure.txt says why" if status == "failed" else ""
+    return (
+        f"{folder} has no {path.name}: the run has not finished (its status is {status}{why}). The same command "
+        "continues it."
+    )

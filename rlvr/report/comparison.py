@@ -25,6 +25,7 @@ from rlvr.health.run_metrics import logged_rewards, short_name
 from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change
 from rlvr.report.page import OTHER_FILE, template, write_page
+from rlvr.report.result_table import short_names
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run, series_of
 
@@ -49,7 +50,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     path = path or run_dirs[-1] / "comparison.html"
     refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]
-    names = _names(runs)
+    names = short_names([str(run.folder) for run in runs])
     page = template("comparison.html.jinja").render(
         title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, compared with {names[0]}",
         names=names,
@@ -64,16 +65,6 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
     )
     return write_page(path, page)
-
-
-def _names(runs: Sequence[RunRecord]) -> list[str]:
-    """The shortest ends of the runs' paths that differ."""
-    parts = [run.folder.resolve().parts for run in runs]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(run.folder) for run in runs]
 
 
 def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> EvaluationVerdict:

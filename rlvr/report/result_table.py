@@ -57,7 +57,7 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
             results.append(Result(str(folder or path), record, find_faults(folder, record) if folder else ()))
         except InputError as error:
             problems.append(str(error))
-    names = _short_names([result.run for result in results])
+    names = short_names([result.run for result in results])
     results = [replace(result, run=name) for result, name in zip(results, names, strict=True)]
     return sorted(results, key=lambda result: (*result.measurement, *_order(result))), problems
 
@@ -66,10 +66,10 @@ def _order(result: Result) -> tuple[Any, ...]:
     return (result.record.recipe, result.record.model, result.record.seeds.get("seed") or 0, result.run)
 
 
-def _short_names(paths: Sequence[str]) -> list[str]:
+def short_names(paths: Sequence[str]) -> list[str]:
     """The shortest ends of paths that differ."""
-    parts = [Path(path).resolve().with_suffix("").parts for path in paths]
-    for length in range(1, max(map(len, parts), default=0)):
+    parts = [Path(path.removesuffix(".json")).resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
             return names

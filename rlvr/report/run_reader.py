@@ -13,7 +13,7 @@ from rlvr.artifacts.directory import read_status
 from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
-from rlvr.formatting import hide_secrets, is_number, mapping, shorten
+from rlvr.formatting import hide_secrets, is_number, mapping
 from rlvr.health.run_metrics import reward_weights, short_name
 from rlvr.report.svg_charts import Series
 
@@ -81,7 +81,7 @@ def read_run(folder: Path) -> RunRecord:
     if problem:
         raise InputError(f"{problem} Give the output_dir of a run.", kind="not-a-run", path=folder)
     run_json = mapping(read_status(folder))
-    status = run_json.get("status")
+    status = run_json["status"] if run_json.get("status") in STATES else None
     path = folder / "recipe.yaml"
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     recipe, recipe_text = parse_recipe(text), hide_secrets(text)
@@ -162,12 +162,6 @@ def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: A
     elif damaged > 1:
         at = f"metrics.jsonl is damaged at line {lines + 1:,}"
         notes.append(f"{at}: the {damaged:,} lines from there on are ignored.")
-    only_steps = "only the steps show whether the run is complete"
-    if status is not None and status not in STATES:
-        unknown = f"run.json has the unknown status {shorten(str(status), 60)!r}"
-        notes.append(f"{unknown}: another version of the project wrote it. Parts may be missing here.")
-    elif status is None and has_recipe and (folder / "run.json").is_file():
-        notes.append(f"run.json can't be read, so {only_steps}.")
-    elif status is None and has_recipe:
-        notes.append(f"There is no run.json: the copy is incomplete, so {only_steps}.")
+    if status is None and has_recipe:
+        notes.append("run.json is missing or can't be read, so only the steps show whether the run is complete.")
     return notes

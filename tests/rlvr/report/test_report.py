@@ -273,9 +273,9 @@ def test_the_state_of_an_incomplete_run_is_a_sentence(run_dir: Path, status: str
 @pytest.mark.parametrize(
     ("name", "content", "words", "why"),
     [
-        ("run.json", '{"status": "paused for the night"}', "has the unknown status", "a newer version"),
-        ("run.json", None, "There is no run.json: the copy is incomplete", "not all files were copied"),
-        ("run.json", '{"status": "do', "run.json can't be read", "half written"),
+        ("run.json", '{"status": "paused for the night"}', "run.json is missing or can't be read", "no status of ours"),
+        ("run.json", None, "run.json is missing or can't be read", "not all files were copied"),
+        ("run.json", '{"status": "do', "run.json is missing or can't be read", "half written"),
         ("recipe.yaml", "- a\n- list", "recipe.yaml is not a YAML mapping", "not our recipe"),
         ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
         ("metrics.jsonl", '{"step": 1}\n{"st', "The last line of metrics.jsonl is incomplete", "going on"),
@@ -300,7 +300,7 @@ def test_notes_and_state_are_on_the_page(run_dir: Path) -> None:
     write_status(run_dir, "half asleep")
     (run_dir / "metrics.jsonl").unlink()
     text = read(write_report(run_dir)).text
-    assert "unknown status 'half asleep'" in text and "No training step has been logged." in text
+    assert "run.json is missing or can't be read" in text and "No training step has been logged." in text
 
 
 def test_findings_are_on_the_page_with_their_fix(run_dir: Path) -> None:
