@@ -166,7 +166,7 @@ class Run:
         if self.is_main:
             content = evaluation.write_evaluation(self.folder, self._about(), self.results)
             # Before the hours of training, and again in the last table.
-            for warning in filter(None, (*content.get("warnings", ()), self.sampled.warning())):
+            for warning in filter(None, (*content.warnings, self.sampled.warning())):
                 console.error(f"  warning: {warning}")
 
     def train(self) -> None:

@@ -258,8 +258,8 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
             else:
                 scores = results[points[0].shots]
                 _move_earlier(folder, about, {*scores, *(["pass_at_k"] if sampled else [])})
-                content = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
-                console.info(f"{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+                found = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
+                console.info(f"{evaluation.heading(found)}\n\n{evaluation.results_table(found)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
             _update_run(folder, adapter, options.limit, measured=not options.shots)
     state.destroy_process_group()
@@ -315,10 +315,10 @@ def _check_run_results(folder: Path, parts: Sequence[str], rows: int, recipe: Re
     Raises:
         InputError: of kind "would-overwrite": `folder` is a run's.
     """
+    from rlvr.artifacts.evaluation import read_evaluation
     from rlvr.artifacts.result_record import FILE, other_measurement, read_record
 
-    file = folder / "evaluation.json"
-    if not (folder / "run.json").is_file() or not file.is_file():
+    if not (folder / "run.json").is_file() or not (folder / "evaluation.json").is_file():
         return
     why = other_measurement(read_record(folder), recipe) if (folder / FILE).is_file() else None
     if why is not None:
@@ -330,16 +330,14 @@ def _check_run_results(folder: Path, parts: Sequence[str], rows: int, recipe: Re
             path=folder,
         )
     try:
-        scores = json.loads(file.read_text(encoding="utf-8"))
-        before = {
-            name: scores[name]["rows"] + scores[name]["unscored"] for name in ("base", "trained") if name in scores
-        }
-    except (ValueError, KeyError, TypeError):
+        before = read_evaluation(folder)
+    except InputError:
         return  # half-written: nothing to lose
-    held = [*before, *(["pass_at_k"] if "pass_at_k" in scores else [])]
-    if set(held) - set(parts) or rows < max(before.values(), default=0):
+    held = [*before.scores, *(["pass_at_k"] if before.pass_at_k is not None else [])]
+    most = max((score.measured for score in before.scores.values()), default=0)
+    if set(held) - set(parts) or rows < most:
         raise InputError(
-            f"--output {folder} is a run whose evaluation.json has {', '.join(held)} on {max(before.values()):,} rows; "
+            f"--output {folder} is a run whose evaluation.json has {', '.join(held)} on {most:,} rows; "
             f"{', '.join(parts)} on {rows:,} rows would replace it. Name another folder, or measure as much "
             "(--adapter … --compare base, no --limit, --samples if it has pass_at_k).",
             kind="would-overwrite",

@@ -1,20 +1,27 @@
-"""Summarise a held-out evaluation: the verdict in one sentence, the before/after table, the bars of its chart.
-
-The input is the content of evaluation.json (`rlvr.evaluation.write_evaluation`). A missing or malformed part counts as
-not measured.
-"""
+"""Summarise a held-out evaluation: the verdict in one sentence, the before/after table, the bars of its chart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from functools import partial
 
-from rlvr.formatting import count, is_number, mapping, p_value_text, percent, points
+from rlvr.artifacts.evaluation import (
+    Average,
+    Difference,
+    Estimate,
+    Evaluation,
+    Gain,
+    Interval,
+    Part,
+    Score,
+    TaskResults,
+)
+from rlvr.formatting import count, is_number, p_value_text, percent, points
 
 MAX_SOURCES = 12
-MODELS = ("base", "trained")
-OFTEN_UNSCORED = 0.05  # of the rows; from here on an accuracy says little of the model
+ABSENT = "–"
+Bar = Score | Part  # with its interval
 
 
 @dataclass(frozen=True)
@@ -35,108 +42,87 @@ class BeforeAfterTable:
     rows: tuple[tuple[str, ...], ...]
 
 
-def verdict(evaluation: Mapping[str, Any] | None) -> EvaluationVerdict:
-    """Decide from an evaluation (None: there is none) whether the model improved."""
-    base, trained = score_of(evaluation, "base"), score_of(evaluation, "trained")
-    if evaluation is None or (base is None and trained is None):
+def interval_words(interval: Interval, *, signed: bool = False) -> str:
+    """`45.3 … 93.7`; of a difference, with signs."""
+    low, high = interval.low, interval.high
+    return f"{points(low)} … {points(high)}" if signed else f"{100 * low:.1f} … {100 * high:.1f}"
+
+
+def score_cell(score: Score | Estimate | None) -> str:
+    """An accuracy with its interval."""
+    return ABSENT if score is None else f"{percent(score.accuracy)} ({interval_words(score.interval)})"
+
+
+def gain_cell(gain: Gain | None, unit: str = "") -> str:
+    """A difference in points with its interval."""
+    return ABSENT if gain is None else f"{points(gain.points)}{unit} ({interval_words(gain.interval, signed=True)})"
+
+
+def verdict(evaluation: Evaluation) -> EvaluationVerdict:
+    """Decide from an evaluation whether the model improved."""
+    base, trained = evaluation.base, evaluation.trained
+    if base is None and trained is None:
         return EvaluationVerdict(
             "unknown",
             "Not measured",
             "There is no held-out evaluation, so it is unknown whether the model improved: "
             "rewards during training are measured on the training problems.",
         )
-    tasks, mean = tasks_of(evaluation), mapping(evaluation.get("average"))
-    details = (_how_measured(evaluation), *_published(evaluation, base), *_unscored(base, trained))
+    details = (_how_measured(evaluation), *_published(evaluation), *_unscored(evaluation))
     if base is None or trained is None:
-        return EvaluationVerdict("unknown", "Not compared", _of_one_model(base, trained), details)
-    if min(base["rows"], trained["rows"]) == 0:
+        return EvaluationVerdict("unknown", "Not compared", _of_one_model(evaluation), details)
+    if min(base.rows, trained.rows) == 0:
         sentence = "The verifier could judge none of the answers, so it is unknown whether the model improved."
         return EvaluationVerdict("unknown", "Not measured", sentence, details)
-
-    missed = {name: unscored_words(score) for name, score in (("base", base), ("trained", trained))}
-    if any(map(often_unscored, (base, trained))):
+    if base.is_often_unscored or trained.is_often_unscored:
+        missed = {name: score.unscored_words for name, score in evaluation.scores.items()}
         each = " and ".join(f"{words} of the {name} model" for name, words in missed.items() if words)
         sentence = f"The verifier did not judge {each}, so it is unknown whether the model improved."
         return EvaluationVerdict("unknown", "Not compared", sentence, details)
-    on = f"On {count(max(measured_rows(base), measured_rows(trained)), 'held-out problem')} the accuracy"
-    gain = mapping(evaluation.get("difference"))
-    if all(is_number(mapping(mean.get(name)).get("accuracy")) for name in MODELS):
-        on = on.replace(" the accuracy", f" of {len(tasks)} tasks the mean of their accuracies")
-        base, trained, gain = (mapping(mean.get(part)) for part in (*MODELS, "difference"))
-        details = (*(f"{label}: {_change_in_words(part)}." for label, part in tasks.items()), *details)
-    before, after = percent(base["accuracy"]), percent(trained["accuracy"])
-    if not is_number(gain.get("points")) or not _is_interval(gain.get("interval")):
+    on = f"On {count(max(base.measured, trained.measured), 'held-out problem')} the accuracy"
+    overall = evaluation.overall
+    if evaluation.average is not None:
+        on = on.replace(" the accuracy", f" of {len(evaluation.tasks)} tasks the mean of their accuracies")
+        details = (*(f"{label}: {_change_in_words(part)}." for label, part in evaluation.tasks.items()), *details)
+    before, after = (percent(each.accuracy) if each is not None else ABSENT for each in (overall.base, overall.trained))
+    gain = overall.difference
+    if gain is None:
         sentence = f"{on} was {before} before and {after} after training; the interval of the difference is unknown."
         return EvaluationVerdict("unknown", "Not compared", sentence, details)
-    low, high = gain["interval"]["low"], gain["interval"]["high"]
-    figures = f"({points(gain['points'])} points, 95 % interval {points(low)} … {points(high)})"
-    if is_number(gain.get("gained")) and is_number(gain.get("lost")):
-        changes = f"{count(gain['gained'], 'problem')} went from wrong to right, {gain['lost']:,} from right to wrong."
-        p_value = gain.get("p_value")
-        test = [f"McNemar's exact test: {p_value_text(p_value)}."] if is_number(p_value) else []
-        details = (" ".join([changes, *test]), *details)
-    if low > 0:
+    figures = f"({points(gain.points)} points, 95 % interval {interval_words(gain.interval, signed=True)})"
+    if isinstance(gain, Difference):
+        changes = f"{count(gain.gained, 'problem')} went from wrong to right, {gain.lost:,} from right to wrong."
+        details = (f"{changes} McNemar's exact test: {p_value_text(gain.p_value)}.", *details)
+    if gain.interval.low > 0:
         return EvaluationVerdict("better", "Better", f"{on} rose from {before} to {after} {figures}.", details)
-    if high < 0:
+    if gain.interval.high < 0:
         return EvaluationVerdict("worse", "Worse", f"{on} fell from {before} to {after} {figures}.", details)
     moved = f"stayed at {after}" if before == after else f"went from {before} to {after}"
     sentence = f"{on} {moved} {figures}: the interval includes 0, so this may be chance."
     return EvaluationVerdict("unclear", "No clear change", sentence, details)
 
 
-def tasks_of(evaluation: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """The results of each task of a mixture, by its label; empty for one task."""
-    parts = mapping(mapping(evaluation).get("tasks"))
-    return {label: part for label, part in parts.items() if any(score_of(part, name) for name in MODELS)}
+def _change_in_words(part: TaskResults) -> str:
+    """`24.4 % (…) before and 99.6 % (…) after training, +75.2 points (…)`."""
+    change = f", {gain_cell(part.difference, ' points')}" if part.difference is not None else ""
+    return f"{score_cell(part.base)} before and {score_cell(part.trained)} after training{change}"
 
 
-def overall(evaluation: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Accuracy of `base` and `trained`, and their `difference`: of several tasks the means, else those of all rows."""
-    mean = mapping(evaluation.get("average"))
-    parts = {name: mapping(mean.get(name) or evaluation.get(name)) for name in (*MODELS, "difference")}
-    return {name: part for name, part in parts.items() if part}
-
-
-def _change_in_words(part: Mapping[str, Any]) -> str:
-    """`24.4 % before and 99.6 % after (+75.2 points, 95 % interval +69.6 … +80.8)`."""
-    before, after, change = _figures(part, (*MODELS, "difference"))
-    return f"{before} before and {after} after training{f', {change}' if change else ''}"
-
-
-def _figures(part: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Accuracies and their difference, each with its interval; empty text for what is missing."""
-    cells = []
-    for name in names:
-        each = mapping(part.get(name))
-        value, interval = each.get("accuracy", each.get("points")), interval_of(each)
-        if not is_number(value) or interval is None:
-            cells.append("")
-        elif name == "difference":
-            cells.append(f"{points(value)} points ({points(interval['low'])} … {points(interval['high'])})")
-        else:
-            cells.append(f"{percent(value)} ({100 * interval['low']:.1f} … {100 * interval['high']:.1f})")
-    return cells
-
-
-def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
+def table(evaluation: Evaluation) -> BeforeAfterTable | None:
     """Compare accuracy, rewards, cut-off share and length of base and trained; with a change column if both exist.
 
     Of several tasks, the accuracy and its interval are a row for each, and one for their mean.
     """
-    scores = {name: score for name in MODELS if (score := score_of(evaluation, name)) is not None}
+    scores = evaluation.scores
     if not scores:
         return None
-    both = len(scores) == len(MODELS)
-    comparable = both and not any(map(often_unscored, scores.values()))
-    gain = mapping(mapping(evaluation).get("difference")) if comparable else {}
-    interval = gain.get("interval")
+    both = len(scores) > 1
 
-    def line(label: str, cell: Callable[[Mapping[str, Any]], str], change: str) -> tuple[str, ...]:
-        return (label, *map(cell, scores.values()), *([change] if both else []))
-
-    def mean(label: str, show: Callable[[float], str], *keys: str, unit: str = "") -> tuple[str, ...]:
-        values = [_reach(score, keys) for score in scores.values()]
-        cells = ["–" if value is None else show(value) + unit for value in values]
+    def mean(
+        label: str, value: Callable[[Score], float | None], show: Callable[[float], str], unit: str = ""
+    ) -> tuple[str, ...]:
+        values = [each if is_number(each := value(score)) else None for score in scores.values()]
+        cells = [ABSENT if each is None else show(each) + unit for each in values]
         if not both:
             return (label, *cells)
         before, after = values
@@ -144,118 +130,97 @@ def table(evaluation: Mapping[str, Any] | None) -> BeforeAfterTable | None:
         # The difference of two percentages is in points.
         return (label, *cells, f"{change} points" if unit == " %" and change not in ("", "0") else change)
 
-    accuracies = [
-        line(
-            "accuracy",
-            lambda score: percent(score["accuracy"]),
-            f"{points(gain['points'])} points" if is_number(gain.get("points")) else "",
-        ),
-        line(
-            "95 % interval",
-            lambda score: f"{100 * score['interval']['low']:.1f} … {percent(score['interval']['high'])}",
-            f"{points(interval['low'])} … {points(interval['high'])}" if _is_interval(interval) else "",
-        ),
-        line(
-            "right",
-            lambda score: f"{score['correct']:,} of {score['rows']:,}",
-            _signed(scores["trained"]["correct"] - scores["base"]["correct"], lambda value: f"{value:,}")
-            if comparable
-            else "",
-        ),
+    labels = dict.fromkeys(name for score in scores.values() for name in score.rewards)
+    counts: list[tuple[str, Callable[[Score], float | None]]] = [
+        ("in the required format", lambda score: score.formatted),
+        ("right without that format", lambda score: score.right_without_format),
+        ("right in any format", lambda score: score.lenient),
+        ("not judged", lambda score: score.unscored if any(each.unscored for each in scores.values()) else None),
     ]
-    if tasks := tasks_of(evaluation):
-        columns = (*scores, *(["difference"] if both else []))
-        accuracies = [(label, *_figures(part, columns)) for label, part in tasks.items()]
-        average = mapping(mapping(evaluation).get("average"))
-        accuracies += [("mean of the tasks", *_figures(average, columns))] if average else []
     rows = [
-        *accuracies,
+        *(_of_tasks(evaluation, both) if evaluation.tasks else _accuracies(evaluation, both)),
+        *(mean(f"reward {name}", partial(_mean_reward, name), "{:.2f}".format) for name in labels),
+        mean("cut off", lambda score: score.cut_off, lambda value: f"{100 * value:.1f}", " %"),
+        mean("tokens a completion", lambda score: score.mean_tokens, "{:.1f}".format),
         *(
-            mean(f"reward {label}", lambda value: f"{value:.2f}", "rewards", label)
-            for label in dict.fromkeys(name for score in scores.values() for name in mapping(score.get("rewards")))
+            mean(label, value, "{:,.0f}".format)
+            for label, value in counts
+            if any(value(score) is not None for score in scores.values())
         ),
-        mean("cut off", lambda value: f"{100 * value:.1f}", "cut_off", unit=" %"),
-        mean("tokens a completion", lambda value: f"{value:.1f}", "mean_tokens"),
     ]
-    # Older evaluations don't have these.
-    for label, key in (
-        ("in the required format", "formatted"),
-        ("right without that format", "right_without_format"),
-        ("right in any format", "lenient"),
-    ):
-        if any(is_number(score.get(key)) for score in scores.values()):
-            rows.append(mean(label, lambda value: f"{value:,.0f}", key))
-    if any(score.get("unscored") for score in scores.values()):
-        rows.append(mean("not judged", lambda value: f"{value:,.0f}", "unscored"))
     return BeforeAfterTable((*scores, *(["change"] if both else [])), tuple(rows))
 
 
-def bars(
-    evaluation: Mapping[str, Any] | None, column: str = "source"
-) -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
+def _mean_reward(name: str, score: Score) -> float | None:
+    return score.rewards.get(name)
+
+
+def _accuracies(evaluation: Evaluation, both: bool) -> Iterator[tuple[str, ...]]:
+    scores = evaluation.scores.values()
+    gain, change = evaluation.difference, ("", "", "")
+    if both and gain is not None and not any(score.is_often_unscored for score in scores):
+        base, trained = scores
+        change = (
+            f"{points(gain.points)} points",
+            interval_words(gain.interval, signed=True),
+            _signed(trained.correct - base.correct, "{:,}".format),
+        )
+    cells: list[tuple[str, Callable[[Score], str]]] = [
+        ("accuracy", lambda score: percent(score.accuracy)),
+        ("95 % interval", lambda score: f"{interval_words(score.interval)} %"),
+        ("right", lambda score: f"{score.correct:,} of {score.rows:,}"),
+    ]
+    for (label, cell), text in zip(cells, change, strict=True):
+        yield (label, *map(cell, scores), *([text] if both else []))
+
+
+def _of_tasks(evaluation: Evaluation, both: bool) -> Iterator[tuple[str, ...]]:
+    parts: dict[str, TaskResults | Average] = {**evaluation.tasks}
+    if evaluation.average is not None:
+        parts["mean of the tasks"] = evaluation.average
+    for label, part in parts.items():
+        cells = {"base": score_cell(part.base), "trained": score_cell(part.trained)}
+        yield (
+            label,
+            *map(cells.__getitem__, evaluation.scores),
+            *([gain_cell(part.difference, " points")] if both else []),
+        )
+
+
+def bars(evaluation: Evaluation, column: str = "source") -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
     """The accuracies as bars (label, base, trained), and the number of values of the column.
 
     The first bar is over all problems. If the column (`source`, `difficulty` or `task`) has several values, a bar for
     each of the largest `MAX_SOURCES` follows, by name. Empty without a measurement.
     """
-    scores = [score_of(evaluation, name) for name in MODELS]
-    base, trained = map(_bar, scores)
-    if base is None and trained is None:
-        return [], 0
-    before, after = (mapping(mapping(score).get(f"by_{column}")) for score in scores)
+    models = [evaluation.base, evaluation.trained]
+    parts: list[Mapping[str, Bar | None]]
     if column == "task":
-        before, after = (
-            {label: mapping(part.get(name)) for label, part in tasks_of(evaluation).items()} for name in MODELS
-        )
-    rows: dict[str, int] = {}
-    for name in (*before, *after):
-        rows[name] = max(int(_reach(part, (name, "rows")) or 0) for part in (before, after))
-    total = max(score["rows"] for score in scores if score is not None)
-    shown = [(f"all ({total:,})", base, trained)]
+        parts = [
+            {label: part.base for label, part in evaluation.tasks.items()},
+            {label: part.trained for label, part in evaluation.tasks.items()},
+        ]
+    else:
+        by_source = column == "source"
+        parts = [{} if one is None else one.by_source if by_source else one.by_difficulty for one in models]
+    rows = {
+        name: max(bar.rows for part in parts if (bar := part.get(name)) is not None)
+        for name in dict.fromkeys(name for part in parts for name, bar in part.items() if bar is not None)
+    }
+    before, after = parts
+    known = [score.rows for score in models if score is not None]
+    shown = [(f"all ({max(known):,})", _drawn(models[0]), _drawn(models[1]))] if any(known) else []
     if len(rows) > 1:
         largest = sorted(rows, key=lambda name: -rows[name])[:MAX_SOURCES]
         shown += [
-            (f"{name} ({rows[name]:,})", _bar(before.get(name)), _bar(after.get(name))) for name in sorted(largest)
+            (f"{name} ({rows[name]:,})", _drawn(before.get(name)), _drawn(after.get(name))) for name in sorted(largest)
         ]
     return shown, len(rows)
 
 
-def score_of(evaluation: Mapping[str, Any] | None, name: str) -> Mapping[str, Any] | None:
-    """One model's part of an evaluation, if it has all required figures."""
-    score = mapping(mapping(evaluation).get(name))
-    known = all(is_number(score.get(key)) for key in ("rows", "correct", "accuracy"))
-    return score if known and _is_interval(score.get("interval")) else None
-
-
-def measured_rows(score: Mapping[str, Any]) -> int:
-    """Rows of a score, with those that the verifier did not judge."""
-    return int(score["rows"]) + int(_reach(score, ("unscored",)) or 0)
-
-
-def often_unscored(score: Mapping[str, Any]) -> bool:
-    """Whether the verifier left out so many rows that an accuracy over the others says little of the model."""
-    return measured_rows(score) - score["rows"] >= OFTEN_UNSCORED * max(measured_rows(score), 1)
-
-
-def unscored_words(score: Mapping[str, Any]) -> str:
-    """`39 of 40 answers`: those that the verifier did not judge; empty for none."""
-    rows = measured_rows(score)
-    return f"{rows - score['rows']:,} of {count(rows, 'answer')}" if rows > score["rows"] else ""
-
-
-def interval_of(part: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The interval of a figure, if both ends are numbers."""
-    return part["interval"] if _is_interval(part.get("interval")) else None
-
-
-def _is_interval(value: Any) -> TypeGuard[Mapping[str, float]]:
-    return isinstance(value, Mapping) and is_number(value.get("low")) and is_number(value.get("high"))
-
-
-def _reach(value: Any, keys: tuple[str, ...]) -> float | None:
-    for key in keys:
-        value = mapping(value).get(key)
-    return value if is_number(value) else None
+def _drawn(bar: Bar | None) -> Bar | None:
+    """None for the accuracy of no rows."""
+    return bar if bar is not None and bar.rows else None
 
 
 def _signed(change: float, show: Callable[[float], str]) -> str:
@@ -265,55 +230,37 @@ def _signed(change: float, show: Callable[[float], str]) -> str:
     return f"+{size}" if change > 0 else f"−{size}"
 
 
-def _bar(score: Any) -> Bar | None:
-    score = mapping(score)
-    if not _is_interval(score.get("interval")) or not is_number(score.get("accuracy")) or not score.get("rows"):
-        return None
-    return Bar(score["accuracy"], score["interval"]["low"], score["interval"]["high"])
-
-
-def _of_one_model(base: Mapping[str, Any] | None, trained: Mapping[str, Any] | None) -> str:
-    name, score, other = ("trained", trained, "base") if base is None else ("base", base, "trained")
-    if score is None or score["rows"] == 0:
+def _of_one_model(evaluation: Evaluation) -> str:
+    [(name, score)] = evaluation.scores.items()
+    if score.rows == 0:
         return f"Only the {name} model was evaluated, and the verifier could judge none of its answers."
-    low, high = percent(score["interval"]["low"]), percent(score["interval"]["high"])
+    low, high = percent(score.interval.low), percent(score.interval.high)
     return (
-        f"Only the {name} model was evaluated: {percent(score['accuracy'])} right on "
-        f"{count(score['rows'], 'held-out problem')} (95 % interval {low} … {high}). "
-        f"Without the {other} model on the same problems it is unknown whether training helped."
+        f"Only the {name} model was evaluated: {percent(score.accuracy)} right on "
+        f"{count(score.rows, 'held-out problem')} (95 % interval {low} … {high}). "
+        f"Without the {'base' if name == 'trained' else 'trained'} model on the same problems it is unknown whether "
+        "training helped."
     )
 
 
-def _how_measured(evaluation: Mapping[str, Any]) -> str:
-    task, split = mapping(evaluation.get("task")).get("name"), evaluation.get("split")
-    rows = f" on the {split} split" if split else ""
-    rows += f" of {task}" if task else ""
-    decoding = f" with {evaluation['decoding']} decoding" if evaluation.get("decoding") else ""
-    metrics = mapping(evaluation.get("metrics")) or {"": evaluation.get("metric")}
+def _how_measured(evaluation: Evaluation) -> str:
+    rows = f" on the {evaluation.split} split" if evaluation.split else ""
+    rows += f" of {evaluation.task['name']}" if evaluation.task.get("name") else ""
+    decoding = f" with {evaluation.decoding} decoding" if evaluation.decoding else ""
+    metrics = evaluation.metrics or {"": evaluation.metric}
     each = [f"{metric}{f' ({label})' if label else ''}" for label, metric in metrics.items() if metric]
     metric = f". An answer is right if {' or '.join(each)} is 1" if each else ""
     return f"Measured{rows}{decoding}{metric}."
 
 
-def _published(evaluation: Mapping[str, Any], base: Mapping[str, Any] | None) -> list[str]:
-    reference = mapping(evaluation.get("reference"))
-    if not is_number(reference.get("score")):
+def _published(evaluation: Evaluation) -> list[str]:
+    reference, base = evaluation.reference, evaluation.base
+    if reference is None:
         return []
-    ours = f"; measured here: {percent(base['accuracy'])}" if base is not None else ""
-    return [f"Published for the base model: {percent(reference['score'])} ({reference.get('source', '?')}){ours}."]
+    ours = f"; measured here: {percent(base.accuracy)}" if base is not None else ""
+    return [f"Published for the base model: {percent(reference.score)} ({reference.source}){ours}."]
 
 
-def _unscored(*scores: Mapping[str, Any] | None) -> list[str]:
-    most = max(int(_reach(score, ("unscored",)) or 0) for score in scores)
-    if not most:
-        return []
-    return [f"Left out: up to {count(most, 'problem')} that the verifier failed to judge."]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """An accuracy (0..1) with its interval."""
-
-    accuracy: float
-    low: float
-    high: float
+def _unscored(evaluation: Evaluation) -> list[str]:
+    most = max(score.unscored for score in evaluation.scores.values())
+    return [f"Left out: up to {count(most, 'problem')} that the verifier failed to judge."] if most else []

@@ -10,12 +10,13 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts import directory
+from rlvr.artifacts import directory, evaluation
+from rlvr.artifacts.evaluation import Evaluation, Measured, as_json, from_json, read_evaluation
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config import schema
@@ -106,6 +107,11 @@ class ResultRecord:
         """Tokens of completions per second of training, updates and rewards included; None without a time."""
         seconds = 3600 * self.times["training_hours"]
         return self.tokens["generated"] / seconds if seconds else None
+
+    @property
+    def measured(self) -> Evaluation:
+        """The evaluation; empty if nothing was measured."""
+        return from_json(Evaluation, self.evaluation or {})
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
@@ -215,9 +221,12 @@ def read_record(path: Path) -> ResultRecord:
             kind="hash-mismatch",
             path=path,
         )
-    if content.keys() != {field.name for field in fields(ResultRecord)}:
-        raise _damaged(path)
-    return ResultRecord(**content)
+    try:
+        record = ResultRecord(**content)
+        from_json(Evaluation, record.evaluation or {})
+    except (TypeError, ValueError):
+        raise _damaged(path) from None
+    return record
 
 
 def find_faults(folder: Path, record: ResultRecord) -> list[str]:
@@ -312,34 +321,27 @@ def _base(recipe: Recipe) -> dict[str, Any]:
 
 def _measured(folder: Path) -> dict[str, Any]:
     """The fields of a record that evaluation.json and the held-out answers decide."""
-    path = folder / "evaluation.json"
-    if not path.is_file():
+    if not (folder / evaluation.FILE).is_file():
         return {"evaluation": None, "held_out_digest": None}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    evaluation = {
-        "metric": short_name(str(content.get("metric"))),
-        "split": content.get("split"),
-        "decoding": content.get("decoding"),
-        "max_new_tokens": mapping(content.get("settings")).get("max_new_tokens"),
+    content = read_evaluation(folder)
+    figures: dict[str, Any] = {
+        "metric": short_name(content.metric),
+        "split": content.split,
+        "decoding": content.decoding,
+        "max_new_tokens": content.settings.get("max_new_tokens"),
     }
-    if "verifier" in content:
-        evaluation["verifier"] = content["verifier"]
-    evaluation |= _figures(content)
-    if "tasks" in content:
-        evaluation["tasks"] = {
-            label: {"metric": part["metric"], **_figures(part)} for label, part in content["tasks"].items()
-        }
-    if "average" in content:
-        evaluation["average"] = content["average"]
+    tasks = {label: {"metric": part.metric, **_figures(part)} for label, part in content.tasks.items()}
+    others = {"verifier": content.verifier, **_figures(content), "tasks": tasks, "average": as_json(content.average)}
+    figures |= {name: part for name, part in others.items() if part}
     tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]
     table = next((path for path in tables if path.is_file()), None)
-    return {"evaluation": evaluation, "held_out_digest": None if table is None else _rows_digest(table)}
+    return {"evaluation": figures, "held_out_digest": None if table is None else _rows_digest(table)}
 
 
-def _figures(content: Mapping[str, Any]) -> dict[str, Any]:
-    figures = ("rows", "correct", "accuracy", "interval", "unscored")
-    models = {name: {key: content[name][key] for key in figures} for name in ("base", "trained") if name in content}
-    return models | ({"difference": content["difference"]} if "difference" in content else {})
+def _figures(results: Measured) -> dict[str, Any]:
+    kept = ("rows", "correct", "accuracy", "interval", "unscored")
+    models = {name: {key: asdict(score)[key] for key in kept} for name, score in results.scores.items()}
+    return models | ({"difference": asdict(results.difference)} if results.difference is not None else {})
 
 
 def _rows_digest(table: Path) -> str:
@@ -388,14 +390,11 @@ def _why_missing(folder: Path, path: Path) -> str:
     status = (directory.read_status(folder) or {}).get("status")
     if status == "done":
         return (
-            f"{folder} has no {path.name}: an earlier version of the project made the run. Measure it again "
-            f"(scripts/evaluate.py --config {folder}/recipe.yaml --adapter {folder}/adapter --compare base "
-            f"--output {folder})."
+            f"{folder} has no {path.name}. Measure it again (scripts/evaluate.py --config {folder}/recipe.yaml "
+            f"--adapter {folder}/adapter --compare base --output {folder})."
         )
-    if status == "failed":
-        return (
-            f"{folder} has no {path.name}: the run failed, and {folder}/failure.txt says why. After the fix, the same "
-            "command continues from the last checkpoint, or starts anew without one."
-        )
-    state = f"the run has not finished (its status is {status}). The same command continues it."
-    return f"{folder} has no {path.name}: {state}"
+    why = f", and {folder}/failure.txt says why" if status == "failed" else ""
+    return (
+        f"{folder} has no {path.name}: the run has not finished (its status is {status}{why}). The same command "
+        "continues it."
+    )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr.artifacts.directory import ANSWERS
+from rlvr.artifacts.evaluation import Score
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.console import ProgressBar
@@ -22,7 +23,7 @@ from rlvr.evaluation.conversations import Player, open_player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine, VllmEngine
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.measured import held_out_rows, training_decoding
-from rlvr.evaluation.scores import SampledGroups, Score, by_task, summarise, summarise_groups
+from rlvr.evaluation.scores import SampledGroups, by_task, summarise, summarise_groups
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.environment_reward import ENVIRONMENTS

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
-from rlvr.artifacts.evaluation_summary import measured_rows, often_unscored, unscored_words
+from rlvr.artifacts.evaluation import (
+    MODELS,
+    Average,
+    Difference,
+    Estimate,
+    Evaluation,
+    Gain,
+    Part,
+    PassAtK,
+    Score,
+    TaskResults,
+    from_json,
+)
+from rlvr.artifacts.evaluation_summary import interval_words
 from rlvr.artifacts.result_record import content_digest
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.project import PACKAGE
@@ -20,7 +34,7 @@ from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.scores import (
     OFTEN_CUT_OFF,
-    Score,
+    Record,
     by_task,
     compare,
     compare_samples,
@@ -31,7 +45,7 @@ from rlvr.evaluation.scores import (
     truncation_warning,
     unscored_warning,
 )
-from rlvr.evaluation.statistics import Interval, average
+from rlvr.evaluation.statistics import average
 from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.call import digest_of_file
 from rlvr.scoring.reward import Metric, Reward, file_of, label_of, metrics_of
@@ -41,7 +55,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MAX_PARTS = 12  # lines of a table by source or by difficulty
-MODELS = ("base", "trained")
 
 
 def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = None) -> dict[str, Any]:
@@ -87,12 +100,12 @@ def describe_verifier(reward: Reward) -> dict[str, Any]:
     return {"options": dict(options), "digest": content_digest([digest_of_file(file), modules])}
 
 
-def heading(content: Mapping[str, Any]) -> str:
-    """Say in one sentence what an evaluation.json measured."""
-    rows = next(measured_rows(content[name]) for name in ("trained", "base") if name in content)
+def heading(evaluation: Evaluation) -> str:
+    """Say in one sentence what an evaluation measured."""
+    rows = list(evaluation.scores.values())[-1].measured
     return (
-        f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
-        f"{content['decoding']} decoding:"
+        f"Accuracy ({evaluation.metric}) on {rows} held-out rows of {evaluation.task['name']}/{evaluation.split}, "
+        f"{evaluation.decoding} decoding:"
     )
 
 
@@ -104,9 +117,9 @@ def results_in_words(score: Score, records: Records) -> str:
 
 def score_in_words(score: Score) -> str:
     """Format a score: "24.4 % right (95 % interval 19.5 … 30.1)"; and if most were cut off, or some not judged."""
-    missed = f"; {words} not judged" if (words := unscored_words(asdict(score))) else ""
+    missed = f"; {score.unscored_words} not judged" if score.unscored else ""
     cut_off = f"; {100 * score.cut_off:.0f} % cut off" if score.cut_off >= OFTEN_CUT_OFF else ""
-    return f"{percent(score.accuracy)} right (95 % interval {interval_words(asdict(score.interval))}){missed}{cut_off}"
+    return f"{percent(score.accuracy)} right (95 % interval {interval_words(score.interval)}){missed}{cut_off}"
 
 
 def write_evaluation(
@@ -116,8 +129,8 @@ def write_evaluation(
     sampled: Mapping[str, Records] | None = None,
     samples: int = 0,
     decoding: Decoding | None = None,
-) -> dict[str, Any]:
-    """Write `evaluation.json` and one `completions/evaluation_<name>.parquet` per model; return the JSON's content.
+) -> Evaluation:
+    """Write `evaluation.json` and one `completions/evaluation_<name>.parquet` per model; return what the JSON holds.
 
     Args:
         folder: the run directory.
@@ -133,42 +146,40 @@ def write_evaluation(
     import pyarrow.parquet as pq
 
     refuse_if_in_use(folder, "Name another folder")
-    content: dict[str, Any] = {**about, **{name: asdict(score) for name, (score, _) in results.items()}}
-    both = set(MODELS) <= set(results)
-    if both:
-        content["difference"] = asdict(compare(results["base"][1], results["trained"][1]))
     records_of = {name: records for name, (_, records) in results.items()}
-    content |= _of_tasks(about, records_of)
+    evaluation: Evaluation = replace(
+        from_json(Evaluation, json.loads(json.dumps(about, default=str))),
+        **{name: score for name, (score, _) in results.items()},
+        difference=_difference_of(records_of),
+        tasks=_of_tasks(about, records_of),
+    )
+    evaluation = replace(evaluation, average=_average(evaluation.tasks))
     if sampled and decoding is not None:
-        pass_at_k: dict[str, Any] = {"samples": samples, "decoding": decoding.words(), "sampling": decoding.sampling}
-        pass_at_k |= {name: pass_rates(records, samples) for name, records in sampled.items()}
-        if both:
-            pass_at_k["difference"] = compare_samples(sampled["base"], sampled["trained"], samples)
-        content["pass_at_k"] = pass_at_k
-    scores = {name: asdict(score) for name, (score, _) in results.items()}
-    if "tasks" in content:
-        scores = {f"{name}, {label}": part[name] for label, part in content["tasks"].items() for name in results}
+        rates = {name: pass_rates(records, samples) for name, records in sampled.items()}
+        gains = compare_samples(sampled["base"], sampled["trained"], samples) if len(sampled) > 1 else {}
+        pass_at_k = PassAtK(samples, decoding.words(), decoding.sampling or {}, **rates, difference=gains)
+        evaluation = replace(evaluation, pass_at_k=pass_at_k)
+    scores = {f"{name}, {label}": one for label, part in evaluation.tasks.items() for name, one in part.scores.items()}
     warnings = [
-        reference_warning(content.get("reference"), content.get("base")),
-        truncation_warning(about, {name: score["cut_off"] for name, score in scores.items()}),
-        unscored_warning(scores),
-        partial_value_warning(about.get("metrics") or {"": about.get("metric", "")}, records_of),
+        reference_warning(evaluation.reference, evaluation.base),
+        truncation_warning(evaluation.settings.get("max_new_tokens"), scores or evaluation.scores),
+        unscored_warning(scores or evaluation.scores),
+        partial_value_warning(evaluation.metrics or {"": evaluation.metric}, records_of),
     ]
-    if any(warnings):
-        content["warnings"] = [warning for warning in warnings if warning]
+    evaluation = replace(evaluation, warnings=tuple(filter(None, warnings)))
     (folder / "completions").mkdir(parents=True, exist_ok=True)
-    tables = {f"evaluation_{name}": records for name, (_, records) in results.items()}
+    tables = {f"evaluation_{name}": records for name, records in records_of.items()}
     tables |= {f"samples_{name}": records for name, records in (sampled or {}).items()}
     for name, records in tables.items():
         if records and "tool_seconds" in records[0]:
             conversations = as_table([record["completion"] for record in records])
             pairs = zip(records, conversations, strict=True)
             records = [{**record, "completion": conversation} for record, conversation in pairs]
-        if "tasks" in content:
+        if evaluation.tasks:
             records = _with_one_type(records, "id", "source", "difficulty", "final_answer")
         pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
-    (folder / "evaluation.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return content
+    evaluation.write(folder)
+    return evaluation
 
 
 def _with_one_type(records: Records, *names: str) -> Records:
@@ -182,134 +193,129 @@ def _with_one_type(records: Records, *names: str) -> Records:
     return [{**record, **text} for record, text in zip(records, texts, strict=True)]
 
 
-def _of_tasks(about: Mapping[str, Any], results: Mapping[str, Records]) -> dict[str, Any]:
-    """The results of each task of a mixture, and their average; nothing for one task."""
+def _difference_of(results: Mapping[str, Sequence[Record]]) -> Difference | None:
+    return compare(results["base"], results["trained"]) if set(MODELS) <= set(results) else None
+
+
+def _of_tasks(about: Mapping[str, Any], results: Mapping[str, Records]) -> dict[str, TaskResults]:
+    """The results of each task of a mixture; nothing for one task."""
     parts = {name: by_task(records) for name, records in results.items()}
-    tasks: dict[str, dict[str, Any]] = {}
+    tasks = {}
     for label, metric in about.get("metrics", {}).items():
         own = {name: part[label] for name, part in parts.items() if label in part}
-        if len(own) < len(results):
-            continue  # no held-out rows
-        scores = {name: asdict(summarise(records, about["rewards"][label])) for name, records in own.items()}
-        tasks[label] = {"metric": metric, **scores}
-        if set(MODELS) <= set(own):
-            tasks[label]["difference"] = asdict(compare(own["base"], own["trained"]))
+        if len(own) == len(results):  # else it has no held-out rows
+            scores = {name: summarise(records, about["rewards"][label]) for name, records in own.items()}
+            base, trained = map(scores.get, MODELS)
+            tasks[label] = TaskResults(metric, base=base, trained=trained, difference=_difference_of(own))
+    return tasks
+
+
+def _average(tasks: Mapping[str, TaskResults]) -> Average | None:
+    """The means over several tasks."""
     if len(tasks) < 2:
-        return {"tasks": tasks} if tasks else {}
-    averages = {name: _average(tasks, name, "accuracy") for name in results}
-    if set(MODELS) <= set(results):
-        averages["difference"] = _average(tasks, "difference", "points")
-    return {"tasks": tasks, "average": averages}
-
-
-def _average(tasks: Mapping[str, Mapping[str, Any]], part: str, figure: str) -> dict[str, Any]:
-    value, interval = average([(each[part][figure], Interval(**each[part]["interval"])) for each in tasks.values()])
-    return {figure: value, "interval": asdict(interval)}
+        return None
+    models = {}
+    for name in MODELS:
+        scores = [score for part in tasks.values() if (score := part.scores.get(name)) is not None]
+        if scores:
+            models[name] = Estimate(*average([(score.accuracy, score.interval) for score in scores]))
+    gains = [(part.difference.points, part.difference.interval) for part in tasks.values() if part.difference]
+    return Average(**models, difference=Gain(*average(gains)) if gains else None)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 # In the terminal
 
 
-def results_table(content: Mapping[str, Any]) -> str:
-    """Format the before/after table of an evaluation.json, its parts and its warnings."""
-    names = [name for name in MODELS if name in content]
-    scores = {name: content[name] for name in names}
-    blocks = [_tasks(content, names) if "tasks" in content else _accuracies(scores)]
-    if "difference" in content and "tasks" not in content and not any(map(often_unscored, scores.values())):
-        blocks.append(_difference(content["difference"]))
-    forms = [line for name, score in scores.items() if (line := _form(name, score, len(names) > 1))]
-    if forms and "tasks" not in content:
-        blocks.append("\n".join(forms))
-    for column in () if "tasks" in content else ("source", "difficulty"):
-        blocks += _parts(column, scores)
-    if "pass_at_k" in content:
-        blocks.append(_pass_at_k(content["pass_at_k"], names))
-    if reference := content.get("reference"):
-        blocks.append(f"  Published: {percent(reference['score'])} ({reference['source']})")
-    blocks += [f"  {console.red('Warning:')} {warning}" for warning in content.get("warnings", [])]
+def results_table(evaluation: Evaluation) -> str:
+    """Format the before/after table of an evaluation, its parts and its warnings."""
+    scores, gain = evaluation.scores, evaluation.difference
+    blocks = [_tasks(evaluation) if evaluation.tasks else _accuracies(scores)]
+    if not evaluation.tasks:
+        if gain is not None and not any(score.is_often_unscored for score in scores.values()):
+            blocks.append(_difference(gain))
+        forms = [line for name, score in scores.items() if (line := _form(name, score, len(scores) > 1))]
+        blocks += ["\n".join(forms)] if forms else []
+        blocks += _parts("source", {name: score.by_source for name, score in scores.items()})
+        blocks += _parts("difficulty", {name: score.by_difficulty for name, score in scores.items()})
+    if evaluation.pass_at_k is not None:
+        blocks.append(_pass_at_k(evaluation.pass_at_k))
+    if evaluation.reference is not None:
+        blocks.append(f"  Published: {percent(evaluation.reference.score)} ({evaluation.reference.source})")
+    blocks += [f"  {console.red('Warning:')} {warning}" for warning in evaluation.warnings]
     return "\n\n".join(blocks)
 
 
-def interval_words(interval: Mapping[str, float], *, signed: bool = False) -> str:
-    low, high = interval["low"], interval["high"]
-    return f"{points(low)} … {points(high)}" if signed else f"{100 * low:.1f} … {100 * high:.1f}"
-
-
-def _tasks(content: Mapping[str, Any], names: Sequence[str]) -> str:
+def _tasks(evaluation: Evaluation) -> str:
     """A row for each task, and one for their average."""
-    columns = [*names, *(["difference"] if "difference" in content else [])]
-    rows = []
-    for label, part in content["tasks"].items():
-        measured = str(max(measured_rows(part[name]) for name in names))
-        rows.append([label, part["metric"], measured, *_figures(part, columns)])
-    if "average" in content:
-        rows.append(["mean of the tasks", "", "", *_figures(content["average"], columns)])
+    names = list(evaluation.scores)
+    columns = [*names, *(["difference"] if len(names) > 1 else [])]
+    rows = [
+        [label, part.metric, str(max(score.measured for score in part.scores.values())), *_figures(part, names)]
+        for label, part in evaluation.tasks.items()
+    ]
+    if evaluation.average is not None:
+        rows.append(["mean of the tasks", "", "", *_figures(evaluation.average, names)])
     return console.table(["task", "metric", "rows", *_with_intervals(columns)], rows)
 
 
-def _figures(part: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+def _figures(part: TaskResults | Average, names: Sequence[str]) -> list[str]:
     cells = []
-    for name in columns:
-        signed = name == "difference"
-        cells += [points(part[name]["points"]) if signed else percent(part[name]["accuracy"])]
-        cells += [interval_words(part[name]["interval"], signed=signed)]
-    return cells
+    for each in (part.base if "base" in names else None, part.trained if "trained" in names else None):
+        cells += [percent(each.accuracy), interval_words(each.interval)] if each is not None else []
+    gain = part.difference
+    return cells + ([points(gain.points), interval_words(gain.interval, signed=True)] if gain is not None else [])
 
 
-def _accuracies(scores: Mapping[str, Mapping[str, Any]]) -> str:
-    labels = list(next(iter(scores.values()))["rewards"])
+def _accuracies(scores: Mapping[str, Score]) -> str:
+    labels = list(next(iter(scores.values())).rewards)
     rows = [
         [
             name,
-            percent(score["accuracy"]),
-            interval_words(score["interval"]),
-            f"{score['correct']}/{score['rows']}",
-            *(f"{score['rewards'][label]:.2f}" for label in labels),
-            f"{100 * score['cut_off']:.0f} %",
-            f"{score['mean_tokens']:.0f}",
+            percent(score.accuracy),
+            interval_words(score.interval),
+            f"{score.correct}/{score.rows}",
+            *(f"{math.nan if (mean := score.rewards[label]) is None else mean:.2f}" for label in labels),
+            f"{100 * score.cut_off:.0f} %",
+            f"{score.mean_tokens:.0f}",
         ]
         for name, score in scores.items()
     ]
     return console.table(["", "accuracy", "95 % interval", "right", *labels, "cut off", "tokens"], rows)
 
 
-def _difference(gain: Mapping[str, Any]) -> str:
-    chance = f"; McNemar's exact test: {p_value_text(gain['p_value'])}" if "p_value" in gain else ""
+def _difference(gain: Difference) -> str:
     return (
-        f"  trained − base: {points(gain['points'])} points (95 % interval "
-        f"{interval_words(gain['interval'], signed=True)}; {count(gain['gained'], 'row')} gained, {gain['lost']:,} lost"
-        f"{chance})"
+        f"  trained − base: {points(gain.points)} points (95 % interval {interval_words(gain.interval, signed=True)}; "
+        f"{count(gain.gained, 'row')} gained, {gain.lost:,} lost; McNemar's exact test: {p_value_text(gain.p_value)})"
     )
 
 
-def _form(name: str, score: Mapping[str, Any], several: bool) -> str:
+def _form(name: str, score: Score, several: bool) -> str:
     facts = []
-    rows = score["rows"]
-    if score.get("formatted") is not None:
-        facts.append(f"{score['formatted']} of {rows} answers have the required format")
-    if score.get("lenient") is not None:
-        facts.append(f"{score['lenient']} are right in any format ({percent(score['lenient'] / max(rows, 1))})")
-    if score.get("right_without_format") is not None:
-        facts.append(f"{score['right_without_format']} of them without the required one")
-    if score.get("unscored"):
-        facts.append(f"{score['unscored']} more could not be judged")
-    for label, missed in (score.get("unscored_rewards") or {}).items():
+    if score.formatted is not None:
+        facts.append(f"{score.formatted} of {score.rows} answers have the required format")
+    if score.lenient is not None:
+        facts.append(f"{score.lenient} are right in any format ({percent(score.lenient / max(score.rows, 1))})")
+    if score.right_without_format is not None:
+        facts.append(f"{score.right_without_format} of them without the required one")
+    if score.unscored:
+        facts.append(f"{score.unscored} more could not be judged")
+    for label, missed in score.unscored_rewards.items():
         facts.append(f"{label} gave no score for {missed}, which its mean leaves out")
     return f"  {f'{name}: ' if several else ''}{', '.join(facts)}" if facts else ""
 
 
-def _parts(column: str, scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    parts = {name: score.get(f"by_{column}") or {} for name, score in scores.items()}
+def _parts(column: str, parts: Mapping[str, Mapping[str, Part]]) -> list[str]:
     values = list(dict.fromkeys(value for part in parts.values() for value in part))
     if not 1 < len(values) <= MAX_PARTS:
         return []
     rows = []
     for value in values:
-        cells = [value, str(max(part[value]["rows"] for part in parts.values() if value in part))]
+        cells = [value, str(max(part[value].rows for part in parts.values() if value in part))]
         for part in parts.values():
             cell = part.get(value)
-            cells += [percent(cell["accuracy"]), interval_words(cell["interval"])] if cell else ["–", "–"]
+            cells += [percent(cell.accuracy), interval_words(cell.interval)] if cell else ["–", "–"]
         rows.append(cells)
     return [console.table([column, "rows", *_with_intervals(parts)], rows)]
 
@@ -318,16 +324,16 @@ def _with_intervals(names: Iterable[str]) -> list[str]:
     return [title for name in names for title in (name, "95 % interval")]
 
 
-def _pass_at_k(pass_at_k: Mapping[str, Any], names: Sequence[str]) -> str:
+def _pass_at_k(pass_at_k: PassAtK) -> str:
+    rates, gains = pass_at_k.rates, pass_at_k.difference
     rows = []
-    for k in next(pass_at_k[name] for name in names):
+    for k in next(iter(rates.values())):
         cells = [f"pass@{k}"]
-        for name in names:
-            value = pass_at_k[name].get(k)
-            cells += [percent(value["value"]), interval_words(value["interval"])] if value else ["–", "–"]
-        gain = (pass_at_k.get("difference") or {}).get(k)
-        if gain:
-            cells += [points(gain["points"]), interval_words(gain["interval"], signed=True)]
+        for values in rates.values():
+            rate = values.get(k)
+            cells += [percent(rate.value), interval_words(rate.interval)] if rate else ["–", "–"]
+        if k in gains:
+            cells += [points(gains[k].points), interval_words(gains[k].interval, signed=True)]
         rows.append(cells)
-    header = ["", *_with_intervals([*names, *(["difference"] if "difference" in pass_at_k else [])])]
-    return f"  {pass_at_k['samples']} samples a row, {pass_at_k['decoding']}:\n\n{console.table(header, rows)}"
+    header = ["", *_with_intervals([*rates, *(["difference"] if gains else [])])]
+    return f"  {pass_at_k.samples} samples a row, {pass_at_k.decoding}:\n\n{console.table(header, rows)}"

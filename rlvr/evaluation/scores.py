@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import often_unscored, unscored_words
+from rlvr.artifacts.evaluation import Difference, Part, PassGain, PassRate, Score
+from rlvr.artifacts.evaluation_summary import interval_words
+from rlvr.config.specs import Reference
 from rlvr.evaluation.statistics import (
-    Difference,
-    Interval,
     bootstrap,
     paired_difference,
     pass_at_k,
@@ -24,44 +24,6 @@ Record = Mapping[str, Any]
 MAX_DIFFICULTIES = 8  # more different numbers are put into four ranges
 FAR_BELOW = 0.10
 OFTEN_CUT_OFF = 0.5
-
-
-@dataclass(frozen=True)
-class Score:
-    """How one model did on one set of rows.
-
-    Attributes:
-        rows: completions scored by the metric; rows that it could not score are in `unscored` and not here.
-        correct: how many of them were right.
-        accuracy: correct / rows.
-        interval: Wilson's interval of the accuracy.
-        unscored: rows that the verifier failed to judge.
-        cut_off: fraction of completions that reached the maximal length without ending.
-        mean_tokens: mean length of a completion.
-        rewards: mean of every reward of the recipe, by its label, over the rows that it scored.
-        unscored_rewards: how many rows a reward did not score, by its label; only those of one task that missed some.
-        by_source, by_difficulty: accuracy, rows and interval per value of these columns.
-        lenient: rows that are right whatever their form, among `rows` (rlvr/evaluation/lenient_match.py). None where
-            the data has no answers in text.
-        formatted: rows in the requested form: every reward of the recipe whose name ends in `_format` gave 1. None
-            where there is no such reward.
-        right_without_format: rows that are not in that form but match leniently.
-    """
-
-    rows: int
-    correct: int
-    accuracy: float
-    interval: Interval
-    unscored: int
-    cut_off: float
-    mean_tokens: float
-    rewards: dict[str, float] = field(default_factory=dict)
-    unscored_rewards: dict[str, int] = field(default_factory=dict)
-    by_source: dict[str, dict[str, Any]] = field(default_factory=dict)
-    by_difficulty: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lenient: int | None = None
-    formatted: int | None = None
-    right_without_format: int | None = None
 
 
 def summarise(records: Sequence[Record], labels: Sequence[str]) -> Score:
@@ -161,7 +123,7 @@ def by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
     return tasks
 
 
-def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) -> dict[str, dict[str, Any]]:
+def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) -> dict[str, Part]:
     """The accuracy for each value of a column, in the order of the values."""
     groups: dict[str, list[bool]] = {}
     known = [record for record in judged if record.get(column) is not None]
@@ -169,8 +131,7 @@ def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) ->
     for record in sorted(known, key=lambda record: record[column] if are_numbers else str(record[column])):
         groups.setdefault(name(record[column]), []).append(record["correct"])
     return {
-        value: {"rows": len(part), "accuracy": sum(part) / len(part), "interval": asdict(wilson(sum(part), len(part)))}
-        for value, part in groups.items()
+        value: Part(len(part), sum(part) / len(part), wilson(sum(part), len(part))) for value, part in groups.items()
     }
 
 
@@ -212,8 +173,8 @@ def _count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     return {row: (len(judged), sum(judged)) for row, judged in verdicts.items()}
 
 
-def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
-    """pass@k for k = 1, 2, 4 … up to `samples`, by k as text: its value, its interval, and the rows it is of.
+def pass_rates(records: Sequence[Record], samples: int) -> dict[str, PassRate]:
+    """pass@k for k = 1, 2, 4 … up to `samples`, by k as text.
 
     A row counts for k if at least k of its samples were scored.
     """
@@ -221,12 +182,11 @@ def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, A
     for k in powers_of_two(samples):
         values = [pass_at_k(judged, right, k) for judged, right in _count_samples(records).values() if judged >= k]
         if values:
-            mean = sum(values) / len(values)
-            rates[str(k)] = {"value": mean, "interval": asdict(bootstrap(values)), "rows": len(values)}
+            rates[str(k)] = PassRate(sum(values) / len(values), bootstrap(values), len(values))
     return rates
 
 
-def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
+def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, PassGain]:
     """The difference in pass@k on the rows that were scored for both, with its interval by resampling rows."""
     before, after = _count_samples(base), _count_samples(trained)
     differences = {}
@@ -237,61 +197,51 @@ def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: 
             if row in after and min(before[row][0], after[row][0]) >= k
         ]
         if values:
-            interval = asdict(bootstrap(values, least=-1.0))
-            differences[str(k)] = {"points": sum(values) / len(values), "interval": interval, "rows": len(values)}
+            interval = bootstrap(values, least=-1.0)
+            differences[str(k)] = PassGain(sum(values) / len(values), interval, len(values))
     return differences
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def reference_warning(reference: Mapping[str, Any] | None, base: Mapping[str, Any] | None) -> str | None:
-    """Warn of a base that scores far below its published score; None if it doesn't.
-
-    Args:
-        reference: `score` (0..1) and `source`, as the recipe has them.
-        base: the base's score as an evaluation.json has it.
-    """
-    if not reference or not base or not base["rows"]:
+def reference_warning(reference: Reference | None, base: Score | None) -> str | None:
+    """Warn of a base that scores far below its published score; None if it doesn't."""
+    if reference is None or base is None or not base.rows or base.interval.high >= reference.score - FAR_BELOW:
         return None
-    low, high = base["interval"]["low"], base["interval"]["high"]
-    if high >= reference["score"] - FAR_BELOW:
-        return None
-    ours = f"{100 * base['accuracy']:.1f} % (95 % interval {100 * low:.1f} … {100 * high:.1f})"
     return (
-        f"The evaluation is suspect: the base model is at {ours}, but {reference['source']} gives "
-        f"{100 * reference['score']:.1f} %. A gain over a base that is measured too low is no gain. Look at its "
+        f"The evaluation is suspect: the base model is at {100 * base.accuracy:.1f} % (95 % interval "
+        f"{interval_words(base.interval)}), but {reference.source} gives "
+        f"{100 * reference.score:.1f} %. A gain over a base that is measured too low is no gain. Look at its "
         "completions: are they cut off, does the model know the prompt's form, is its answer the one that is read?"
     )
 
 
-def truncation_warning(about: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
+def truncation_warning(limit: int | None, scores: Mapping[str, Score]) -> str | None:
     """Warn of an accuracy for which most answers were cut off; None if they weren't.
 
     Args:
-        about: as `describe_evaluation` returns it.
-        shares: the share of answers that were cut off, by model ("base", "trained with 4 shots").
+        limit: max_new_tokens.
+        scores: by model ("base", "trained with 4 shots").
     """
-    often = {model: share for model, share in shares.items() if share >= OFTEN_CUT_OFF}
+    often = [f"{100 * one.cut_off:.0f} % ({model})" for model, one in scores.items() if one.cut_off >= OFTEN_CUT_OFF]
     if not often:
         return None
-    limit = about.get("settings", {}).get("max_new_tokens")
     key = f"max_new_tokens ({limit})" if limit else "max_new_tokens"
-    listed = ", ".join(f"{100 * share:.0f} % ({model})" for model, share in often.items())
     return (
-        f"Most answers were cut off: {listed}. Such an accuracy measures the limit more than the model. Read some "
-        f"answers: if they were on their way, raise {key} in the section evaluation; if they never end, look at the "
-        "prompt and its stop strings."
+        f"Most answers were cut off: {', '.join(often)}. Such an accuracy measures the limit more than the model. Read "
+        f"some answers: if they were on their way, raise {key} in the section evaluation; if they never end, look at "
+        "the prompt and its stop strings."
     )
 
 
-def unscored_warning(scores: Mapping[str, Mapping[str, Any]]) -> str | None:
+def unscored_warning(scores: Mapping[str, Score]) -> str | None:
     """Warn of accuracies that leave out many rows, since the metric gave no score for them; None if they don't.
 
     Args:
-        scores: as `asdict` of a `Score` returns them, by model ("base", "trained, task").
+        scores: by model ("base", "trained, task").
     """
-    often = [f"{unscored_words(score)} ({name})" for name, score in scores.items() if often_unscored(score)]
+    often = [f"{score.unscored_words} ({name})" for name, score in scores.items() if score.is_often_unscored]
     if not often:
         return None
     return (

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.evaluation import Interval, Score
+from rlvr.artifacts.evaluation_summary import interval_words
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
+from rlvr.config.specs import Reference
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.measured import held_out_rows
-from rlvr.evaluation.results import interval_words
-from rlvr.evaluation.scores import Score, compare, reference_warning, truncation_warning, unscored_warning
+from rlvr.evaluation.scores import compare, reference_warning, truncation_warning, unscored_warning
 from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.registry import load_task
 
@@ -101,18 +103,19 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
     # A published score is of one number of shots: the recipe's own.
     own = about["task"].get("shots", 0)
     points: list[dict[str, Any]] = []
-    measured: dict[str, Mapping[str, Any]] = {}
+    measured: dict[str, Score] = {}
+    reference = Reference(**about["reference"]) if about.get("reference") else None
     warnings = []
     for shots, scores in sorted(results.items()):
         point: dict[str, Any] = {"shots": shots, **{name: asdict(score) for name, (score, _) in scores.items()}}
         if {"base", "trained"} <= set(scores):
             point["difference"] = asdict(compare(scores["base"][1], scores["trained"][1]))
-        if shots == own and (warning := reference_warning(about.get("reference"), point.get("base"))):
+        if shots == own and "base" in scores and (warning := reference_warning(reference, scores["base"][0])):
             warnings.append(warning)
-        measured |= {f"{name} with {count(shots, 'shot')}": point[name] for name in scores}
+        measured |= {f"{name} with {count(shots, 'shot')}": score for name, (score, _) in scores.items()}
         points.append(point)
-    cut_off = {name: score["cut_off"] for name, score in measured.items()}
-    warnings += [warning for warning in (truncation_warning(about, cut_off), unscored_warning(measured)) if warning]
+    limit = about.get("settings", {}).get("max_new_tokens")
+    warnings += [warning for warning in (truncation_warning(limit, measured), unscored_warning(measured)) if warning]
     content["points"] = points
     if warnings:
         content["warnings"] = warnings
@@ -135,10 +138,14 @@ def sweep_table(content: Mapping[str, Any]) -> str:
         cells = [str(point["shots"])]
         for name in names:
             score = point[name]
-            cells += [percent(score["accuracy"]), interval_words(score["interval"]), f"{100 * score['cut_off']:.0f} %"]
+            cells += [
+                percent(score["accuracy"]),
+                interval_words(Interval(**score["interval"])),
+                f"{100 * score['cut_off']:.0f} %",
+            ]
         if both:
             gain = point["difference"]
-            interval = interval_words(gain["interval"], signed=True)
+            interval = interval_words(Interval(**gain["interval"]), signed=True)
             cells += [points(gain["points"]), interval, p_value_text(gain["p_value"])]
         else:
             lenient = point[names[0]]["lenient"]

@@ -4,36 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from rlvr.artifacts.evaluation import Difference, Interval
 
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 RESAMPLES = 10_000
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A 95 % interval, in the unit of what it bounds (0..1 for an accuracy, -1..1 for a difference)."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Trained minus base on the same rows.
-
-    Attributes:
-        points: the difference of the accuracies, −1..1.
-        interval: its 95 % interval.
-        gained, lost: rows that went from wrong to right, and from right to wrong.
-        p_value: McNemar's exact test of these two: how likely so uneven a pair is if training changed nothing.
-    """
-
-    points: float
-    interval: Interval
-    gained: int
-    lost: int
-    p_value: float = 1.0
 
 
 def wilson(correct: float, rows: int) -> Interval:

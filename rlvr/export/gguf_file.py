@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,21 +98,17 @@ def write_gguf(folder: Path, file: Path, kind: str) -> None:
     import gguf
 
     config = _read(folder / "config.json")
-    architecture = _architecture(config)
-    writer = gguf.GGUFWriter(file, architecture)
+    writer = gguf.GGUFWriter(file, _architecture(config))
     _add_parameters(writer, config, kind)
     _add_tokenizer(writer, folder, config)
-    wanted = gguf.GGMLQuantizationType[OWN_TYPES[kind]]
-    # Twice: sizes first, since they stand before the data and the weights may not fit into memory.
-    for name, shape, _ in _tensors(folder, config, load=False):
-        shape, stored, size = _stored(shape, wanted)
-        writer.add_tensor_info(name, shape, _numpy_type(stored), size, raw_dtype=stored)
+    for name, tensor in _tensors(folder, config):
+        stored = gguf.GGMLQuantizationType[OWN_TYPES[kind] if tensor.ndim > 1 else "F32"]
+        if tensor.shape[-1] % gguf.GGML_QUANT_SIZES[stored][0]:  # its rows are no whole number of blocks
+            stored = gguf.GGMLQuantizationType.F16
+        writer.add_tensor(name, gguf.quants.quantize(tensor, stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for _, shape, tensor in _tensors(folder, config, load=True):
-        assert tensor is not None
-        writer.write_tensor_data(_encode(tensor, _stored(shape, wanted)[1]))
+    writer.write_tensors_to_file()  # loads and converts one tensor after the other
     writer.close()
 
 
@@ -133,70 +129,38 @@ def quantize(source: Path, file: Path, kind: str) -> None:
 # Weights
 
 
-def _tensors(
-    folder: Path, config: Mapping[str, Any], *, load: bool
-) -> Iterator[tuple[str, tuple[int, ...], torch.Tensor | None]]:
-    """The tensors with llama.cpp's names and layout; one after the other, and without their data unless `load`."""
+def _tensors(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """The tensors in float32, with llama.cpp's names and layout. A tensor is loaded when it is written."""
     import gguf
     from safetensors import safe_open
 
-    architecture = next(
-        key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == ARCHITECTURES[config["model_type"]]
-    )
+    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == _architecture(config))
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    lazy = gguf.LazyNumpyTensor
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118
-                new = names.get_name(name, try_suffixes=(".weight", ".bias"))
-                if new is None:
-                    raise _unknown(config, f"its tensor {name} has no name in GGUF")
-                tensor = opened.get_tensor(name) if load else None
-                heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
-                if tensor is not None and heads and ARCHITECTURES[config["model_type"]] == "llama":
-                    tensor = _interleave(tensor, int(config[heads]))
-                yield new, tuple(opened.get_slice(name).get_shape()), tensor
+            shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+        for name, shape in shapes.items():
+            new = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            if new is None:
+                raise _unknown(config, f"its tensor {name} has no name in GGUF")
+            meta = lazy.meta_with_dtype_and_shape("float32", tuple(shape))
+            yield new, lazy(meta=meta, func=partial(_load, path, name, config))
     factors = _rope_factors(config)
     if factors is not None:
-        yield "rope_freqs.weight", tuple(factors.shape), factors
+        yield "rope_freqs.weight", factors.numpy()
 
 
-def _interleave(tensor: torch.Tensor, heads: int) -> torch.Tensor:
-    """Make neighbours of the dimensions that are rotated together: transformers has them half a head apart."""
-    return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+def _load(path: Path, name: str, config: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+    from safetensors import safe_open
 
-
-def _stored(
-    shape: tuple[int, ...], wanted: gguf.GGMLQuantizationType
-) -> tuple[tuple[int, ...], gguf.GGMLQuantizationType, int]:
-    """The shape, type and bytes of a tensor in the file; the shape of raw types is in bytes."""
-    import gguf
-
-    kind = gguf.GGMLQuantizationType.F32 if len(shape) < 2 else wanted
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    if shape[-1] % block:  # its rows are no whole number of blocks
-        kind, (block, size) = gguf.GGMLQuantizationType.F16, gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.F16]
-    total = math.prod(shape) // block * size
-    if kind in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16):
-        return shape, kind, total
-    return (*shape[:-1], shape[-1] // block * size), kind, total
-
-
-def _numpy_type(kind: gguf.GGMLQuantizationType) -> np.dtype[Any]:
-    import numpy as np
-
-    return np.dtype({"F32": np.float32, "F16": np.float16}.get(kind.name, np.uint8))
-
-
-def _encode(tensor: torch.Tensor, kind: gguf.GGMLQuantizationType) -> np.ndarray[Any, Any]:
-    import gguf
-    import torch
-
-    if kind == gguf.GGMLQuantizationType.F16:
-        return tensor.to(torch.float16).numpy()
-    if kind == gguf.GGMLQuantizationType.BF16:
-        return tensor.to(torch.bfloat16).contiguous().view(torch.uint8).numpy()
-    values = tensor.to(torch.float32).numpy()
-    return values if kind == gguf.GGMLQuantizationType.F32 else gguf.quants.quantize(values, kind)
+    with safe_open(path, framework="pt") as opened:
+        tensor = opened.get_tensor(name).float()
+    heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
+    if heads and _architecture(config) == "llama":
+        # Make neighbours of the dimensions that are rotated together: transformers has them half a head apart.
+        tensor = tensor.unflatten(0, (config[heads], 2, -1)).transpose(1, 2).flatten(0, 2)
+    return tensor.numpy()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

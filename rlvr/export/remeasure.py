@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rlvr.artifacts.evaluation import Evaluation, from_json, read_evaluation
 from rlvr.artifacts.export_record import Remeasurement
 from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
@@ -147,17 +148,17 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
 
 def _check_verdicts(run: FinishedRun, now: Mapping[str, Any]) -> None:
     """The export is judged by the golds and the code of today: they must be those that the run was judged by."""
-    content = json.loads((run.folder / "evaluation.json").read_text(encoding="utf-8"))
-    for key, what in (
-        ("rows_digest", "the held-out rows, such as their golds or tests,"),
-        ("verifier", "the metric's options or its code"),
+    measured, same = read_evaluation(run.folder), from_json(Evaluation, json.loads(json.dumps(now, default=str)))
+    for before, after, what, kind, key in (
+        (measured.rows_digest, same.rows_digest, "The held-out rows, such as their golds,", "rows-changed", "task"),
+        (measured.verifier, same.verifier, "The metric's options or its code", "verifier-changed", "rewards"),
     ):
-        if key in content and content[key] != json.loads(json.dumps(now[key], default=str)):
+        if before != after:
             raise InputError(
-                f"{what[0].upper()}{what[1:]} changed since {run.folder} was measured: the export would be judged in "
-                "another way. Restore them, or measure the run again (scripts/evaluate.py).",
-                kind="rows-changed" if key == "rows_digest" else "verifier-changed",
-                key="task" if key == "rows_digest" else "rewards",
+                f"{what} changed since {run.folder} was measured: the export would be judged in another way. Restore "
+                "them, or measure the run again (scripts/evaluate.py).",
+                kind=kind,
+                key=key,
                 path=run.folder,
             )
 

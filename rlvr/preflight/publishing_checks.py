@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlvr.errors import Problem
+from rlvr.errors import InputError, Problem
 from rlvr.preflight.components import RunComponents
-from rlvr.publishing.settings import setting_problems
+from rlvr.publishing.hub import check_id, find_token
 
 _WITHOUT_EFFECT = ("hub_strategy", "hub_always_push", "hub_revision")
 
@@ -16,7 +16,20 @@ def check_publishing(components: RunComponents) -> Iterator[Problem]:
     settings, job = components.settings, components.recipe.sagemaker
     if not settings.get("push_to_hub"):
         return
-    yield from setting_problems(settings, here=components.target.is_here)
+    if not settings.get("hub_model_id"):
+        message = "push_to_hub: hub_model_id is missing. Set it to the repository to publish in, as user/name."
+        yield Problem(message, "missing-key", "hub_model_id")
+    else:
+        try:
+            check_id(str(settings["hub_model_id"]))
+        except InputError as error:
+            yield Problem(f"hub_model_id: {error}", error.kind, "hub_model_id")
+    if components.target.is_here:
+        try:
+            find_token()
+        except InputError as error:
+            later = "Or set push_to_hub: false, and publish after the run with scripts/publish.py."
+            yield Problem(f"push_to_hub: {error} {later}", error.kind, "push_to_hub")
     if job is not None and components.target.machine is not None and not job.hf_token_secret_arn:
         message = (
             "push_to_hub: a job has no token of the hub. Set sagemaker: {hf_token_secret_arn: …}, or push_to_hub: "

@@ -44,66 +44,51 @@ def find_artifact(folder: Path, run_dir: Path | None = None) -> Artifact:
     Raises:
         InputError: the folder is neither, its files were changed, or the run has not finished or has no weights.
     """
-    if (folder / export_record.FILE).is_file():
-        export = export_record.read_export(folder)
-        run = _read_finished_run(run_dir or _find_run(folder, export))
-        if _digest(run.folder) != export.result:
-            message = f"{folder} was exported of another run than {run.folder}. Name the right one with --run_dir."
-            raise InputError(message, kind="hash-mismatch", key="run_dir", path=run.folder)
-        weights = folder
-    else:
-        export, run = None, _read_finished_run(folder)
-        weights = folder / str(run.status.get("saved") or ("adapter" if run.recipe.get("use_peft") else "model"))
-    kind = kind_of(weights)
-    return Artifact(weights, kind, run, base_of(weights, kind, run), export)
+    export = export_record.read_export(folder) if (folder / export_record.FILE).is_file() else None
+    run_dir = folder if export is None else _find_run(folder, export, run_dir)
+    run = read_run(run_dir)
+    refuse_if_in_use(run_dir, "Publish it once the run has ended")
+    status = run.status.get("status")
+    if status not in ("done", None) or run.state:
+        left = "its evaluation is left" if status == "trained" else f"its status is {status or 'unknown'}"
+        message = f"{run_dir} has not finished: {left}. Continue it with the command that started it, then publish it."
+        raise InputError(message, kind="run-not-finished", path=run_dir)
+    if export is None:
+        folder /= str(run.status.get("saved") or ("adapter" if run.recipe.get("use_peft") else "model"))
+    kind = _kind_of(folder)
+    base = _base_of_adapter(folder) if kind == "adapter" else hub_id(run.recipe.get("model_name_or_path"))
+    return Artifact(folder, kind, run, base, export)
 
 
-def _find_run(folder: Path, export: ExportRecord) -> Path:
-    """The directory of an export's run: beside the export, or in runs/."""
+def _find_run(folder: Path, export: ExportRecord, run_dir: Path | None) -> Path:
+    """The directory of an export's run: as named, beside the export, or in runs/."""
     near = folder.absolute().parent
-    parents = (near, near / "runs", near.parent / "runs", Path("runs"))
-    for candidate in (parent / export.run for parent in parents):
-        if _digest(candidate) == export.result:
-            return candidate
+    usual = [parent / export.run for parent in (near, near / "runs", near.parent / "runs", Path("runs"))]
+    for candidate in [run_dir] if run_dir else usual:
+        try:
+            if read_record(candidate / RECORD).digest == export.result:
+                return candidate
+        except InputError:
+            continue  # it has no record
     raise InputError(
-        f"The card is written from the run {export.run}, which is not beside {folder} and not in runs/. Name its "
-        "directory with --run_dir.",
+        f"{run_dir or 'No folder beside the export or in runs/'} is not the run {export.run} that {folder} was "
+        "exported from, and the card is written from that run. Name its directory with --run_dir.",
         kind="run-not-found",
         key="run_dir",
         path=folder,
     )
 
 
-def _digest(run_dir: Path) -> str | None:
-    """The digest of a run's record; None if there is none."""
-    try:
-        return read_record(run_dir / RECORD).digest
-    except InputError:
-        return None
-
-
-def _read_finished_run(folder: Path) -> RunRecord:
-    run = read_run(folder)
-    refuse_if_in_use(folder, "Publish it once the run has ended")
-    status = run.status.get("status")
-    if status not in ("done", None) or run.state:
-        left = "its evaluation is left" if status == "trained" else f"its status is {status or 'unknown'}"
-        message = f"{folder} has not finished: {left}. Continue it with the command that started it, then publish it."
-        raise InputError(message, kind="run-not-finished", path=folder)
-    return run
-
-
-def base_of(folder: Path, kind: str, run: RunRecord) -> str | None:
-    """The id of the base on the hub: as an adapter names it, or else as the recipe does.
+def _base_of_adapter(folder: Path) -> str:
+    """The id of the base on the hub.
 
     Raises:
-        InputError: of kind "base-not-on-hub", for an adapter.
+        InputError: of kind "base-not-on-hub".
     """
-    if kind != "adapter":
-        return hub_id(run.recipe.get("model_name_or_path"))
     file = folder / "adapter_config.json"
     name = mapping(json.loads(file.read_text(encoding="utf-8"))).get("base_model_name_or_path")
-    if hub_id(name) is None:
+    base = hub_id(name)
+    if base is None:
         raise InputError(
             f"{file}: the base model {name} is a folder, and others can't load the adapter without it. Publish the "
             "merged model (`scripts/export.py RUN_DIR --to merged`). If the folder is a copy of a model on the hub, "
@@ -112,11 +97,10 @@ def base_of(folder: Path, kind: str, run: RunRecord) -> str | None:
             key="base_model_name_or_path",
             path=file,
         )
-    return hub_id(name)
+    return base
 
 
-def kind_of(folder: Path) -> str:
-    """The kind of the weights in a folder."""
+def _kind_of(folder: Path) -> str:
     if any(folder.glob("*.gguf")):
         return "gguf"
     if any(folder.glob("*.safetensors")):

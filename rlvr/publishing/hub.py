@@ -6,174 +6,157 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rlvr import console
 from rlvr.errors import InputError
 from rlvr.formatting import count
-from rlvr.publishing.settings import GIVE_TOKEN, TOKENS, check_id, find_token, first_sentence
-from rlvr.publishing.upload import UploadFile
+from rlvr.publishing.upload import Files
 
-TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
-WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi, ModelInfo
 
-
-@dataclass(frozen=True)
-class Repository:
-    """A model repository as it was found.
-
-    Attributes:
-        id: with its namespace.
-        private: whether it is, or will be, private; None: as the account's settings say.
-        head: its last commit; None if there is no repository yet.
-        files: that it holds.
-    """
-
-    id: str
-    private: bool | None = None
-    head: str | None = None
-    files: tuple[str, ...] = ()
-
-    def describe(self, files: Sequence[UploadFile]) -> str:
-        """What an upload of files would do, as a sentence."""
-        kind = {True: "private", False: "public", None: "its visibility is the account's default"}[self.private]
-        if self.head is None:
-            return f"{self.id}: will be created ({kind})."
-        names = {file.name for file in files}
-        replaced = sum(name in names for name in self.files)
-        kept = [name for name in self.files if name not in names and name != ".gitattributes"]
-        stays = f"{count(len(kept), 'other file')} stay: {', '.join(kept[:5])}{' …' if len(kept) > 5 else ''}"
-        return (
-            f"{self.id}: exists ({kind}) with {count(len(self.files), 'file')}; {replaced} will be replaced, "
-            f"{stays if kept else 'no other file stays'}. Earlier versions stay in its history."
-        )
+_TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
+_GIVE_TOKEN = (
+    "Set HF_TOKEN or run `hf auth login`. The token needs the right to write (https://huggingface.co/settings/tokens)."
+)
+_AGAIN = "Run the same command again: what has arrived is not sent again."
+_CAUSES = {  # by the status of an answer
+    401: ("hub-token-refused", f"the hub does not know the token. {_GIVE_TOKEN}"),
+    403: ("hub-forbidden", f"the token may not write there. {_GIVE_TOKEN}"),
+    404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {_GIVE_TOKEN}"),
+    409: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
+    412: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
+}
 
 
-def look_up(repo: str, *, private: bool | None) -> Repository:
-    """Find out what a repository holds; one without a namespace is the user's own.
-
-    Args:
-        private: whether it is to be private; None: as the account's settings say, or as it is.
+def check_id(repo: str) -> None:
+    """Refuse what can't be the id of a repository.
 
     Raises:
-        InputError: the token or the repository can't be used, or the hub can't be reached.
+        InputError: of kind "invalid-repository".
     """
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
 
-    check_id(repo)
-    with _explained(repo):
-        api = _client()
-        if "/" not in repo:
-            repo = f"{api.whoami()['name']}/{repo}"
-        try:
-            found = api.model_info(repo)
-        except RepositoryNotFoundError:
-            if "/" in repo:
-                api.whoami()  # the hub answers in the same way to a token that it doesn't know
-            return Repository(repo, private)
-    if private and found.private is False:
-        message = f"{repo} is public, and --private does not change that. Change it on the hub, or name another one"
-        raise InputError(f"{message}.", kind="repository-is-public", key="private")
-    names = tuple(item.rfilename for item in found.siblings or ())
-    return Repository(repo, found.private, found.sha, names)
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        message = f"{repo} is not the id of a repository: {_one_line(error)} Write user/name."
+        raise InputError(message, kind="invalid-repository", key="repo") from error
 
 
-def push(repository: Repository, files: Sequence[UploadFile], message: str) -> str:
-    """Create the repository if there is none, and commit the files; return the commit's address.
+def find_token() -> str:
+    """The token of this machine's user.
+
+    Raises:
+        InputError: of kind "hub-offline" or "hub-token-missing".
+    """
+    from huggingface_hub import get_token
+    from huggingface_hub.constants import is_offline_mode
+
+    if is_offline_mode():
+        raise InputError("HF_HUB_OFFLINE is set: nothing can be published. Unset it.", kind="hub-offline")
+    token = get_token()
+    if token is None:
+        raise InputError(f"there is no token of the Hugging Face hub. {_GIVE_TOKEN}", kind="hub-token-missing")
+    return token
+
+
+def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
+    """Say what will change in a repository, create it if there is none, and commit the files.
+
+    Args:
+        repo: its id; without a namespace, it is the user's own.
+        private: whether it is to be private; None: as the account's settings say, or as it is.
+
+    Returns:
+        The address of the commit.
 
     Raises:
         InputError: it failed. Nothing of the repository's content changed, since there is one commit.
     """
     from huggingface_hub import CommitOperationAdd
 
-    mixed = sorted(set(filter(_is_weights, repository.files)) - {file.name for file in files})
+    check_id(repo)
+    with _explained(repo):
+        api = _client()
+        user = api.whoami()["name"]  # also checks the token: to an unknown one, each repository is missing
+        repo = repo if "/" in repo else f"{user}/{repo}"
+        found = api.model_info(repo) if api.repo_exists(repo) else None
+    if found is not None:
+        _check_fits(found, files, private)
+    console.info(_describe(repo, found, files, private))
+    with console.SlowStep(f"Publishing {repo}"), _explained(repo):
+        if found is None:
+            api.create_repo(repo, private=private, exist_ok=True)
+        operations = [CommitOperationAdd(name, source) for name, source in files.items()]
+        head = found.sha if found is not None else None
+        return str(api.create_commit(repo, operations, commit_message=message, parent_commit=head).commit_url)
+
+
+def _check_fits(found: ModelInfo, files: Files, private: bool | None) -> None:
+    if private and found.private is False:
+        message = f"{found.id} is public, and --private does not change that. Change it on the hub, or name another."
+        raise InputError(message, kind="repository-is-public", key="private")
+    mixed = [name for name in _names(found) if "/" not in name and name.endswith(_WEIGHTS) and name not in files]
     if mixed:
         raise InputError(
-            f"{repository.id} holds other weights ({', '.join(mixed[:3])}{' …' if len(mixed) > 3 else ''}), which "
-            "would be loaded together with these or in place of them. Delete them on the hub, or name another "
-            "repository.",
+            f"{found.id} holds other weights ({', '.join(mixed[:3])}{' …' if len(mixed) > 3 else ''}), which would be "
+            "loaded with these or in place of them. Delete them on the hub, or name another repository.",
             kind="repository-has-other-weights",
             key="repo",
         )
-    with _explained(repository.id):
-        api = _client()
-        if repository.head is None:
-            api.create_repo(repository.id, private=repository.private, exist_ok=True)
-        operations = [
-            CommitOperationAdd(file.name, file.source if isinstance(file.source, bytes) else str(file.source))
-            for file in files
-        ]
-        commit = api.create_commit(repository.id, operations, commit_message=message, parent_commit=repository.head)
-    return str(commit.commit_url)
 
 
-def _is_weights(name: str) -> bool:
-    return "/" not in name and name.endswith(WEIGHTS)
+def _describe(repo: str, found: ModelInfo | None, files: Files, private: bool | None) -> str:
+    visibility = {True: "private", False: "public", None: "its visibility is the account's default"}
+    if found is None:
+        return f"{repo}: will be created ({visibility[private]})."
+    kept = [name for name in _names(found) if name not in files and name != ".gitattributes"]
+    stays = f"{count(len(kept), 'other file')} stay: {', '.join(kept[:5])}{' …' if len(kept) > 5 else ''}"
+    return (
+        f"{repo}: exists ({visibility[found.private]}). {count(sum(name in files for name in _names(found)), 'file')} "
+        f"will be replaced, {stays if kept else 'no other file stays'}. Earlier versions stay in its history."
+    )
 
 
-def _client() -> Any:
+def _names(found: ModelInfo) -> list[str]:
+    return [item.rfilename for item in found.siblings or ()]
+
+
+def _client() -> HfApi:
     from huggingface_hub import HfApi
     from huggingface_hub.utils import get_session, logging
 
     logging.set_verbosity_error()  # its warnings name signed addresses
-    get_session().timeout = TIMEOUT_S
+    get_session().timeout = _TIMEOUT_S
     return HfApi(token=find_token())
 
 
 @contextmanager
 def _explained(repo: str) -> Iterator[None]:
-    """Turn the hub's errors into sentences with a fix, without the token."""
+    """Turn the hub's errors into sentences with a fix, without the token and without signed addresses."""
     import httpx2
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         yield
-    except InputError:
-        raise
     except (OSError, RuntimeError, ValueError, httpx2.HTTPError) as error:
-        raise _explain(error, repo) from None
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, HfHubHTTPError):
+            cause = cause.__cause__
+        said = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", str((cause and cause.server_message) or error))
+        said = said.replace(get_token() or "\0", "(token)")
+        kind, text = "hub-failed", f"{_one_line(said)} {_AGAIN}"
+        if cause is not None:
+            kind, text = _CAUSES.get(cause.response.status_code, (kind, text))
+        raise InputError(f"{repo} was not published: {text}", kind=kind, key="repo") from None
 
 
-def _explain(error: BaseException, repo: str) -> InputError:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, HfHubHTTPError):
-        cause = cause.__cause__
-    response = cause.response if cause is not None else None
-    status = response.status_code if response is not None else None
-    said = first_sentence(_without_token(str((cause.server_message if cause is not None else None) or error)))
-    owner = repo.partition("/")[0]
-    again = "Run the same command again: what has arrived is not sent again"
-    wait = response.headers.get("Retry-After") if response is not None else None
-    kind, text = {
-        401: ("hub-token-refused", f"the hub does not know the token. {GIVE_TOKEN}."),
-        403: (
-            "hub-forbidden",
-            f"the token may not write there. Use a token of {owner} with the right to write ({TOKENS}), or name a "
-            "repository of your own.",
-        ),
-        404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {GIVE_TOKEN}."),
-        409: ("hub-conflict", f"it changed at the same time. {again}."),
-        412: ("hub-conflict", f"it changed at the same time. {again}."),
-        429: (
-            "hub-rate-limit",
-            f"the hub refuses more requests for now. Wait {f'{wait} seconds' if wait else 'some minutes'}. {again}.",
-        ),
-    }.get(status or 0, ("", ""))
-    if not kind and status is not None and status < 500:
-        kind, text = "hub-refused", f"the hub refused it: {said}"
-    elif not kind and isinstance(error, ValueError):
-        kind, text = "hub-refused", f"it was refused: {said}"
-    elif not kind:
-        kind, text = "hub-unreachable", f"the connection failed: {said} {again}."
-    return InputError(f"{repo} was not published: {text}", kind=kind, key="repo")
-
-
-def _without_token(text: str) -> str:
-    from huggingface_hub import get_token
-
-    token = get_token()
-    text = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", text)  # signed addresses
-    return text.replace(token, "(token)") if token else text
+def _one_line(text: object) -> str:
+    return f"{' '.join(str(text).split())[:300].rstrip('.')}."

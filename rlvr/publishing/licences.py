@@ -52,13 +52,10 @@ def _sentence(what: str, card: Path | None) -> str:
     from huggingface_hub import metadata_load
     from yaml import YAMLError
 
-    licence = None
-    if card is not None and card.is_file():
-        try:
-            licence = (metadata_load(card) or {}).get("license")
-        except (ValueError, YAMLError):
-            licence = None  # its metadata can't be read
+    try:
+        licence = (metadata_load(card) or {}).get("license") if card is not None and card.is_file() else None
+    except (ValueError, YAMLError):
+        licence = None  # its metadata can't be read
     if not licence:
         return f"{what}: the licence is not known. No card of it on the training machine named one."
-    listed = ", ".join(map(str, licence)) if isinstance(licence, list) else str(licence)
-    return f"{what}: {listed}, as its card says."
+    return f"{what}: {', '.join(map(str, licence)) if isinstance(licence, list) else licence}, as its card says."

@@ -5,18 +5,16 @@ It replaces the cards of TRL and PEFT. It holds no path of this machine, and wha
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import often_unscored, score_of, table, verdict
+from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
-from rlvr.artifacts.secret_scan import find_token
 from rlvr.config import project
 from rlvr.formatting import (
     COMPLETION_LIMIT,
@@ -30,29 +28,23 @@ from rlvr.formatting import (
     without_folder,
 )
 from rlvr.health.run_metrics import short_name
-from rlvr.publishing import markdown
 from rlvr.publishing.licences import data_licence, model_licence
-from rlvr.publishing.snippets import Snippet, snippets
-from rlvr.publishing.upload import local_folders
+from rlvr.publishing.markdown import block, code, escape, markdown_table
+from rlvr.publishing.snippets import loading_code
+from rlvr.publishing.upload import scan
 from rlvr.report.rollouts import evaluated_rows, reference_of
 from rlvr.report.run_facts import facts
-from rlvr.report.run_reader import RunRecord, read_run
+from rlvr.report.run_reader import RunRecord, parse_recipe, read_run
 from rlvr.rescoring.conversations import as_text
 
 EXAMPLES = 5
 IMAGE = "curves.png"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_INTRODUCTION = (
+    "{kind} {base}, trained with GRPO ([paper](https://huggingface.co/papers/2402.03300)) and verifiable rewards by "
+    "[TRL](https://github.com/huggingface/trl).\nThis card was written from the files of the run."
+)
 _KINDS = {"adapter": "A LoRA adapter of", "model": "A fine-tuned version of", "gguf": "GGUF files of a fine-tuned"}
-
-
-@dataclass(frozen=True)
-class Example:
-    """A held-out row and the trained model's answer to it."""
-
-    row: int
-    prompt: str
-    completion: str
-    expected: str
 
 
 def renew_cards(run_dir: Path, weights: Path) -> None:
@@ -82,44 +74,27 @@ def model_card(
         image: the name of the file with the curves beside the card.
         export: the record of the export, if the weights were exported.
     """
-    public = replace(run, recipe=without_folders(run.recipe))
-    recipe, base = public.recipe, base or hub_id(run.recipe.get("model_name_or_path"))
+    text = published_recipe(run)
+    public = replace(run, recipe=parse_recipe(text))
+    base, base_name = base or hub_id(_base_name(run)), _base_name(public)
     rows = evaluated_rows(run.folder, "trained")
-    code: list[Snippet] = []
-    shown = next((row for row in rows if _example(row) is not None), None)
-    if shown is not None and (base or kind != "adapter"):
-        limit = mapping(run.evaluation.get("settings")).get("max_new_tokens") or recipe.get(
-            "max_completion_length", 256
-        )
-        code = snippets(
-            repo or run.name,
-            recipe,
-            shown["prompt"],
-            max_new_tokens=limit,
-            base=base if kind == "adapter" else None,
-            dtype=export.dtype if export is not None else None,
-            gguf=export.measured[0].file if export is not None and kind == "gguf" else None,
-        )
-    own_part = written_recipe(run)
-    results = table(run.evaluation)
-    return _template().render(
-        metadata=_metadata(public, kind, repo or run.name, base),
-        name=repo.rpartition("/")[2] or run.name,
-        kind=_KINDS[kind],
-        base=f"[{markdown.escape(base)}](https://huggingface.co/{base})" if base else markdown.code(_base_name(recipe)),
-        verdict=verdict(run.evaluation),
-        results=results and markdown.table(("", *results.header), [_cells(row) for row in results.rows]),
-        exported=_exported(export) if export is not None else "",
-        image=image,
-        snippets=code,
-        facts=markdown.table(("", ""), [(markdown.escape(name), _lines(lines)) for name, lines in _facts(public)]),
-        recipe=own_part,
-        recipe_digest=hashlib.sha256(published_recipe(run).encode()).hexdigest(),
-        attached=bool(repo),
-        answers=list(_answers(rows)),
-        limits=list(_limits(public)),
-        licences=[model_licence(base or _base_name(run.recipe)), *map(data_licence, run.tasks.values())],
-    )
+    link = f"[{escape(base)}](https://huggingface.co/{base})" if base else code(base_name)
+    licences = [model_licence(base or _base_name(run)), *map(data_licence, run.tasks.values())]
+    name = repo.rpartition("/")[2] or run.name
+    sections = [
+        f"---\n{_metadata(public, kind, name, base)}\n---",
+        f"# {escape(name)}",
+        _INTRODUCTION.format(kind=_KINDS[kind], base=link),
+        *_result(run, export),
+        f"## Training\n\n![Reward, completion length and entropy over the steps]({image})" if image else "",
+        _use(public, kind, repo or run.name, rows, export) if base or kind != "adapter" else "",
+        f"## How it was trained\n\n{markdown_table(('', ''), list(_facts(public)))}",
+        _recipe(text, attached=bool(repo)),
+        *_answers(rows),
+        "## Limits\n\n" + "\n".join(f"- {escape(limit)}" for limit in _limits(public)),
+        "## Licences\n\n" + "\n".join(f"- {escape(licence)}" for licence in licences),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
 
 
 def published_recipe(run: RunRecord) -> str:
@@ -130,20 +105,6 @@ def published_recipe(run: RunRecord) -> str:
     return text
 
 
-def written_recipe(run: RunRecord) -> str:
-    """The first part of `published_recipe`: what a person wrote, without the defaults that follow."""
-    return published_recipe(run).partition("\n\n#")[0]
-
-
-def without_folders(value: Any) -> Any:
-    """A recipe's values, with the last part of each folder's path alone."""
-    if isinstance(value, Mapping):
-        return {key: without_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_folders(item) for item in value]
-    return without_folder(value)
-
-
 def hub_id(model: Any) -> str | None:
     """The name of a model, if it is an id on the hub and not a folder."""
     if not isinstance(model, str) or not _HUB_ID.fullmatch(model) or model.startswith(("models/", ".", "~")):
@@ -151,8 +112,8 @@ def hub_id(model: Any) -> str | None:
     return None if any((root / model).is_dir() for root in project.roots()) else model
 
 
-def _base_name(recipe: Mapping[str, Any]) -> str:
-    return str(recipe.get("model_name_or_path", "unknown"))
+def _base_name(run: RunRecord) -> str:
+    return str(run.recipe.get("model_name_or_path", "unknown"))
 
 
 def _folders(value: Any) -> Iterator[str]:
@@ -163,96 +124,45 @@ def _folders(value: Any) -> Iterator[str]:
         yield value
 
 
-@functools.cache
-def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(  # Markdown: the filters escape, as HTML's escapes would be shown
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"escape": markdown.escape, "code": markdown.code, "block": markdown.block}
-    return environment.get_template("model_card.md.jinja")
-
-
-def _metadata(run: RunRecord, kind: str, repo: str, base: str | None) -> str:
+def _metadata(run: RunRecord, kind: str, name: str, base: str | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
-    trained = score_of(run.evaluation, "trained")
+    trained = run.evaluation.trained
     task = short_name(run.task_name or "unknown")
+    results = None
     # An accuracy that leaves out many rows is no result that a table of models should show without its reason.
-    result = (
-        trained
-        and not often_unscored(trained)
-        and EvalResult(
-            task_type="text-generation",
-            dataset_type=task,
-            dataset_name=task,
-            dataset_split=run.evaluation.get("split"),
-            metric_type="accuracy",
-            metric_value=trained["accuracy"],
-        )
-    )
+    if trained is not None and not trained.is_often_unscored:
+        results = [
+            EvalResult(
+                task_type="text-generation",
+                dataset_type=task,
+                dataset_name=task,
+                dataset_split=run.evaluation.split or None,
+                metric_type="accuracy",
+                metric_value=trained.accuracy,
+            )
+        ]
     data = ModelCardData(
-        model_name=repo.rpartition("/")[2],
+        model_name=name,
         base_model=base,
         base_model_relation={"adapter": "adapter", "model": "finetune", "gguf": "quantized"}[kind] if base else None,
         library_name={"adapter": "peft", "model": "transformers", "gguf": "llama.cpp"}[kind],
         pipeline_tag="text-generation",
         tags=["grpo", "trl", "rlvr", *(["lora"] if kind == "adapter" else [])],
-        eval_results=[result] if result else None,
+        eval_results=results,
     )
     return str(data.to_yaml())
 
 
-def _facts(run: RunRecord) -> Iterator[tuple[str, list[str]]]:
-    """The facts of the report, and the hashes of what the result rests on."""
-    identity = mapping(run.status.get("identity"))
-    hashes = mapping(run.status.get("reward_files"))
-    for name, lines in facts(run):
-        yield name, [markdown.escape(line) for line in lines]
-        if name == "Reward":
-            known = [f"{markdown.escape(reward)} {markdown.code(digest)}" for reward, digest in hashes.items()]
-            yield "Reward files, sha256", known or ["not recorded by this run"]
-    if isinstance(identity.get("rows"), str):
-        yield "Training prompts in their order, sha256", [markdown.code(identity["rows"])]
-
-
-def _cells(row: Sequence[str]) -> list[str]:
-    return [markdown.escape(cell) for cell in row]
-
-
-def _lines(lines: Sequence[str]) -> str:
-    return "<br>".join(lines)
-
-
-def _answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Example]]]:
-    """The first right and the first wrong answers, by row."""
-    for word, is_right in (("Right", True), ("Wrong", False)):
-        chosen = [row for row in rows if row["correct"] is is_right]
-        examples = list(islice(filter(None, map(_example, chosen)), EXAMPLES))
-        if examples:
-            shown = f"the first {len(examples)} of {len(chosen):,}" if len(examples) < len(chosen) else "all"
-            yield f"{word} answers ({shown})", examples
-
-
-def _example(row: Mapping[str, Any]) -> Example | None:
-    """None if a text holds what looks like a token, or a folder of this machine: the upload would be refused."""
-    prompt, completion = as_text(row["prompt"]), as_text(row["completion"])
-    expected = reference_of(row)
-    texts = (prompt, completion, expected)
-    if any(map(find_token, texts)) or any(folder in text for folder in local_folders() for text in texts):
-        return None
-    number = row.get("row")
-    return Example(
-        number if isinstance(number, int) else -1,
-        shorten(prompt, PROMPT_LIMIT),
-        shorten(completion, COMPLETION_LIMIT),
-        expected,
-    )
+def _result(run: RunRecord, export: ExportRecord | None) -> Iterator[str]:
+    result, figures = verdict(run.evaluation), table(run.evaluation)
+    yield f"## Result\n\n**{escape(result.sentence)}**"
+    if figures is not None:
+        yield markdown_table(("", *figures.header), [list(map(escape, row)) for row in figures.rows])
+    yield from map(escape, result.details)
+    if export is not None:
+        yield "These files were exported from the run, loaded again, and asked the same rows:"
+        yield _exported(export)
 
 
 def _exported(export: ExportRecord) -> str:
@@ -268,33 +178,97 @@ def _exported(export: ExportRecord) -> str:
             f"{change}{'; worse: ' + ' '.join(part.faults) if part.faults else ''}",
             f"{part.same_answers:,} of {part.rows:,}",
         )
-        rows.append(_cells(cells))
+        rows.append(list(map(escape, cells)))
     header = ("loaded", "right in the run", "right as published", "difference", "the same answer")
-    return markdown.table(header, rows)
+    return markdown_table(header, rows)
+
+
+def _use(run: RunRecord, kind: str, repo: str, rows: Sequence[Mapping[str, Any]], export: ExportRecord | None) -> str:
+    """The code for the prompt of the first row that can be shown; empty without any."""
+    shown = next((row for row in rows if _example(row)), None)
+    if shown is None:
+        return ""
+    limit = run.evaluation.settings.get("max_new_tokens")
+    python = loading_code(
+        repo,
+        run.recipe,
+        shown["prompt"],
+        max_new_tokens=limit or run.recipe.get("max_completion_length", 256),
+        kind=kind,
+        dtype=export.dtype if export is not None else None,
+        gguf=export.measured[0].file if export is not None else "",
+    )
+    needs = {"adapter": "transformers and PEFT", "model": "transformers", "gguf": "xllamacpp (llama.cpp)"}[kind]
+    return (
+        f"## Use\n\nThe code needs {needs}. The prompt is that of a held-out row. Prompts of other forms were not "
+        f"measured.\n\n{block(python, 'python')}"
+    )
+
+
+def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """The facts of the report, and the hashes of what the result rests on."""
+    digests = mapping(run.status.get("reward_files"))
+    for name, lines in facts(run):
+        yield escape(name), "<br>".join(map(escape, lines))
+        if name == "Reward":
+            known = [f"{escape(reward)} {code(digest)}" for reward, digest in digests.items()]
+            yield "Reward files, sha256", "<br>".join(known) or "not recorded by this run"
+    prompts = mapping(run.status.get("identity")).get("rows")
+    if isinstance(prompts, str):
+        yield "Training prompts in their order, sha256", code(prompts)
+
+
+def _recipe(text: str, *, attached: bool) -> str:
+    """The first part of a recipe's text: what a person wrote, without the defaults that follow."""
+    if not text:
+        return ""
+    digest, written = hashlib.sha256(text.encode()).hexdigest(), text.partition("\n\n#")[0]
+    return (
+        f"`recipe.yaml` has every setting{', and is attached' if attached else ''} (sha256 `{digest}`). What differs "
+        "from the defaults:\n\n<details><summary>recipe</summary>\n\n"
+        f"{block(written, 'yaml')}\n\n</details>"
+    )
+
+
+def _answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The first right and the first wrong answers, by row."""
+    for word, is_right in (("Right", True), ("Wrong", False)):
+        chosen = [row for row in rows if row["correct"] is is_right]
+        examples = list(islice(filter(None, map(_example, chosen)), EXAMPLES))
+        if examples:
+            shown = f"the first {len(examples)} of {len(chosen):,}" if len(examples) < len(chosen) else "all"
+            yield f"## {word} answers ({shown})"
+            yield from examples
+
+
+def _example(row: Mapping[str, Any]) -> str:
+    """A row's prompt and completion; empty if the upload would be refused because of them."""
+    prompt, completion, expected = as_text(row["prompt"]), as_text(row["completion"]), reference_of(row)
+    if any(scan({"README.md": f"{prompt}\n{completion}\n{expected}".encode("utf-8", "replace")})):
+        return ""
+    reference = f", with the reference answer {code(expected)}" if expected else ""
+    return (
+        f"<details><summary>row {row.get('row')}</summary>\n\nThe prompt{reference}:\n\n"
+        f"{block(shorten(prompt, PROMPT_LIMIT))}\n\nThe completion:\n\n"
+        f"{block(shorten(completion, COMPLETION_LIMIT))}\n\n</details>"
+    )
 
 
 def _limits(run: RunRecord) -> Iterator[str]:
-    trained, recipe = score_of(run.evaluation, "trained"), run.recipe
-    task = short_name(run.task_name or "unknown")
+    trained, recipe = run.evaluation.trained, run.recipe
     if trained is None:
         yield "The trained model was not measured on held-out rows."
     else:
         yield (
-            f"Measured on {count(trained['rows'], 'row')} of the {run.evaluation.get('split', 'held-out')} split of "
-            f"{task}, with {run.evaluation.get('decoding', 'unknown')} decoding. Nothing else was measured: no other "
-            "task, language or form of prompt, no sampling, and no safety."
+            f"Measured on {count(trained.rows, 'row')} of the {run.evaluation.split or 'held-out'} split of "
+            f"{short_name(run.task_name or 'unknown')}, with {run.evaluation.decoding or 'unknown'} decoding. "
+            "Nothing else was measured: no other task, language or form of prompt, no sampling, and no safety."
         )
-        yield (
-            f"An answer counts as right if the reward {run.metric} is 1. That checks the result, not the "
-            "reasoning before it."
-        )
-        if trained.get("unscored"):
-            yield f"{count(trained['unscored'], 'answer')} could not be judged and count neither way."
-    seed = recipe.get("seed")
-    yield (
-        f"One run{f' with seed {seed}' if is_number(seed) else ''}: how much the result differs between seeds is not "
-        "part of the interval."
-    )
+        yield f"An answer is right if {run.metric} is 1. It checks the result, not the reasoning before it."
+        if trained.unscored:
+            yield f"{count(trained.unscored, 'answer')} could not be judged and count neither way."
+    seed = f" with seed {recipe['seed']}" if is_number(recipe.get("seed")) else ""
+    yield f"One run{seed}: how much the result differs between seeds is not part of the interval."
     if bits := "4 bits" if recipe.get("load_in_4bit") else "8 bits" if recipe.get("load_in_8bit") else "":
         yield f"Trained and measured with a base in {bits}. With a base in another precision, answers may differ."
     yield "Whether the base model saw the held-out rows before is unknown."

@@ -9,35 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.errors import InputError
+from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
 from rlvr.publishing import hub
 from rlvr.publishing.artifact import Artifact, find_artifact
 from rlvr.publishing.curves_image import draw_curves
 from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
-from rlvr.publishing.settings import check_id
-from rlvr.publishing.upload import Upload, UploadFile, collect
+from rlvr.publishing.upload import Files, is_part_of_model, scan, size
 
-CARD = "README.md"
 _RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What would be published, and its card."""
+    """What would be published: the files, the names of those that stay here, the card, and what forbids it."""
 
-    artifact: Artifact
-    upload: Upload
+    run: str
+    files: Files
+    left_out: tuple[str, ...]
     card: str
+    problems: tuple[Problem, ...]
 
     def describe(self) -> str:
         """The files with their sizes, and what is left out."""
-        sizes = [(file.name, byte_count(file.size)) for file in self.upload.files]
-        width = max(len(name) for name, _ in sizes)
-        lines = [f"  {name:<{width}}  {size:>9}" for name, size in sizes]
-        lines.append(f"  {'in all':<{width}}  {byte_count(self.upload.size):>9}")
-        lines += [f"  left out: {name}: {reason}" for name, reason in self.upload.left_out.items()]
-        return "\n".join(lines)
+        sizes = {name: size(source) for name, source in self.files.items()}
+        rows = [[f"  {name}", byte_count(each)] for name, each in [*sizes.items(), ("in all", sum(sizes.values()))]]
+        width = max(len(name) for name, _ in rows)
+        lines = [f"{name:<{width}}  {each:>9}" for name, each in rows]
+        return "\n".join([*lines, f"  left out: {', '.join(self.left_out) or 'nothing'}"])
 
     def check(self) -> None:
         """Refuse what must not be uploaded.
@@ -45,8 +44,8 @@ class Publication:
         Raises:
             InputError: with all problems.
         """
-        if self.upload.problems:
-            raise InputError(problems=self.upload.problems)
+        if self.problems:
+            raise InputError(problems=self.problems)
 
 
 def prepare(artifact: Artifact, repo: str) -> Publication:
@@ -55,18 +54,22 @@ def prepare(artifact: Artifact, repo: str) -> Publication:
     Raises:
         InputError: of kind "invalid-repository".
     """
-    check_id(repo)
+    hub.check_id(repo)
     run, folder = artifact.run, artifact.folder
     image = draw_curves(run)
     card = model_card(
         run, artifact.kind, repo, base=artifact.base, image=IMAGE if image else None, export=artifact.export
     )
-    own = [UploadFile(CARD, card.encode("utf-8", "replace"))]
-    own += [UploadFile(IMAGE, image)] if image else []
-    own += [UploadFile("recipe.yaml", published_recipe(run).encode())] if run.recipe_text else []
-    own += [UploadFile(name, run.folder / name) for name in _RECORDS if (run.folder / name).is_file()]
+    files: dict[str, Path | bytes] = {path.name: path for path in sorted(folder.iterdir()) if is_part_of_model(path)}
+    files |= {name: run.folder / name for name in _RECORDS if (run.folder / name).is_file()}
+    files["README.md"] = card.encode("utf-8", "replace")
+    if image:
+        files[IMAGE] = image
+    if run.recipe_text:
+        files["recipe.yaml"] = published_recipe(run).encode()
+    left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))
     private = [path for one in (run.folder, folder) for path in (one, one.resolve())]
-    return Publication(artifact, collect(folder, own, private), card)
+    return Publication(run.name, files, left_out, card, tuple(scan(files, private)))
 
 
 def publish(publication: Publication, repo: str, *, private: bool | None) -> str:
@@ -76,12 +79,8 @@ def publish(publication: Publication, repo: str, *, private: bool | None) -> str
         InputError: it must not be uploaded, or the upload failed. Nothing of the repository's content changed then.
     """
     publication.check()
-    repository = hub.look_up(repo, private=private)
-    console.info(repository.describe(publication.upload.files))
     console.info(publication.describe())
-    what = f"Publishing {repository.id}"
-    with console.SlowStep(what):
-        return hub.push(repository, publication.upload.files, f"Publish {publication.artifact.run.name}")
+    return hub.push(repo, publication.files, f"Publish {publication.run}", private=private)
 
 
 def publish_run(run_dir: Path, model_folder: Path, settings: Mapping[str, Any]) -> int:

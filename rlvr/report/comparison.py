@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts import directory
-from rlvr.artifacts.evaluation_summary import EvaluationVerdict, score_of, verdict
+from rlvr.artifacts.evaluation import Evaluation
+from rlvr.artifacts.evaluation_summary import ABSENT, EvaluationVerdict, gain_cell, score_cell, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.recipe import DEFAULTS, RESOLVED
@@ -23,8 +24,8 @@ from rlvr.health import summary
 from rlvr.health.run_metrics import logged_rewards, short_name
 from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change
-from rlvr.report.evaluation_extras import ABSENT, gain_cell, score_cell
 from rlvr.report.page import OTHER_FILE, template, write_page
+from rlvr.report.result_table import short_names
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run, series_of
 
@@ -49,7 +50,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     path = path or run_dirs[-1] / "comparison.html"
     refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]
-    names = _names(runs)
+    names = short_names([str(run.folder) for run in runs])
     page = template("comparison.html.jinja").render(
         title=" and ".join(names) if len(names) == 2 else f"{len(names)} runs, compared with {names[0]}",
         names=names,
@@ -64,16 +65,6 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
     )
     return write_page(path, page)
-
-
-def _names(runs: Sequence[RunRecord]) -> list[str]:
-    """The shortest ends of the runs' paths that differ."""
-    parts = [run.folder.resolve().parts for run in runs]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(run.folder) for run in runs]
 
 
 def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> EvaluationVerdict:
@@ -108,7 +99,7 @@ def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str
     records = [_records(run) for run in (before, after)]
     if not all(records):
         return "one of them has no held-out answers of its trained model"
-    digests = {run.evaluation.get("rows_digest") for run in (before, after)}
+    digests = {run.evaluation.rows_digest for run in (before, after)}
     if records[0].keys() == records[1].keys() and len(digests) == 2:
         return "the content of their held-out rows differs, such as golds or tests"
     pairs = []
@@ -119,14 +110,16 @@ def _pairs(before: RunRecord, after: RunRecord) -> list[tuple[bool, bool]] | str
     return pairs or "they were evaluated on different problems"
 
 
-def _measurement(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+def _measurement(evaluation: Evaluation) -> dict[str, Any]:
     """What must be equal for two evaluations to be compared, by the name that a sentence gives it."""
-    verifiers = {label: mapping(each) for label, each in mapping(evaluation.get("verifier")).items()}
     return {
-        **{key: evaluation.get(key) for key in ("task", "split", "metric", "decoding")},
-        "max_new_tokens": mapping(evaluation.get("settings")).get("max_new_tokens"),
-        "the options of the metric": {label: each.get("options") for label, each in verifiers.items()},
-        "the file of the metric": {label: str(each.get("digest"))[:8] for label, each in verifiers.items()},
+        "task": evaluation.task,
+        "split": evaluation.split,
+        "metric": evaluation.metric,
+        "decoding": evaluation.decoding,
+        "max_new_tokens": evaluation.settings.get("max_new_tokens"),
+        "the options of the metric": {label: each.get("options") for label, each in evaluation.verifier.items()},
+        "the file of the metric": {label: str(each.get("digest"))[:8] for label, each in evaluation.verifier.items()},
     }
 
 
@@ -149,9 +142,9 @@ def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
     rewards = [series_of(run.metrics, "reward").values for run in runs]
     return [
         ("verdict", [verdict(run.evaluation).label for run in runs]),
-        ("base (95 % interval)", [score_cell(score_of(run.evaluation, "base")) for run in runs]),
-        ("trained (95 % interval)", [score_cell(score_of(run.evaluation, "trained")) for run in runs]),
-        ("gain in points (95 % interval)", [gain_cell(run.evaluation.get("difference")) for run in runs]),
+        ("base (95 % interval)", [score_cell(run.evaluation.base) for run in runs]),
+        ("trained (95 % interval)", [score_cell(run.evaluation.trained) for run in runs]),
+        ("gain in points (95 % interval)", [gain_cell(run.evaluation.difference) for run in runs]),
         ("reward, first to last tenth", [change(values) if values else ABSENT for values in rewards]),
         *((name.lower(), cells) for name, cells in _facts(runs, OUTCOME)),
         ("complete", [run.state or "yes" for run in runs]),

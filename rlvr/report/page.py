@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlvr.artifacts.evaluation_summary import bars, table, tasks_of, verdict
+from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
 from rlvr.formatting import count, shorten
@@ -77,7 +77,7 @@ def template(name: str) -> jinja2.Template:
 
 
 def _page(run: RunRecord) -> str:
-    part = "task" if tasks_of(run.evaluation) else "source"
+    part = "task" if run.evaluation.tasks else "source"
     accuracies, sources = bars(run.evaluation, part)
     rollouts = read_rollouts(run)
     return template("page.html.jinja").render(
@@ -94,10 +94,10 @@ def _page(run: RunRecord) -> str:
         sources=sources,
         part=part,
         by_difficulty=_by_difficulty(run),
-        warnings=evaluation_extras.warnings(run.evaluation),
+        warnings=run.evaluation.warnings,
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
         sweep=evaluation_extras.sweep(run.shots),
-        sweep_warnings=evaluation_extras.warnings(run.shots),
+        sweep_warnings=run.shots.warnings,
         red_team=red_team(run.red_team),
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),

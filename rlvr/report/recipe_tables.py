@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.evaluation_summary import measured_rows, often_unscored, overall, score_of
+from rlvr.artifacts.evaluation_summary import ABSENT
 from rlvr.artifacts.origin import was_changed
 from rlvr.artifacts.result_record import ResultRecord
 from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.console import duration
 from rlvr.formatting import count, mapping, percent, points
-from rlvr.report.result_table import ABSENT, Result, markdown_table, short_commit
+from rlvr.report.result_table import Result, markdown_table, short_commit
 
 BEGIN = "<!-- python scripts/results.py --readme writes this table -->"
 END = "<!-- end of the table -->"
@@ -80,7 +80,7 @@ def pages(root: Path, results: Iterable[Result]) -> dict[str, str]:
     """
     groups: dict[tuple[str, ...], list[ResultRecord]] = defaultdict(list)
     for record in (result.record for result in results):
-        if {"base", "trained"} <= mapping(record.evaluation).keys():
+        if len(record.measured.scores) == 2:
             groups[record.recipe, record.recipe_digest, str(record.recipe_file_digest)].append(record)
     runs = [
         Measured(records, was_changed(records[0], root / "recipes" / f"{recipe}.yaml"))
@@ -180,11 +180,11 @@ def _result_row(run: Measured) -> list[str]:
 
 def _details(run: Measured) -> str:
     """What a row of results has no room for."""
-    first, evaluation = run.records[0], mapping(run.records[0].evaluation)
+    first, evaluation = run.records[0], run.records[0].measured
     name = f"{run.recipe}, seed{'s' if len(run.records) > 1 else ''}"
     seeds = ", ".join(str(record.seeds["seed"]) for record in run.records)
-    rows = max(measured_rows(score) for end in ("base", "trained") if (score := score_of(evaluation, end)))
-    how = f"{evaluation['metric']} on {count(rows, 'row')} of {evaluation['split']}, {evaluation['decoding']}"
+    rows = max(score.measured for score in evaluation.scores.values())
+    how = f"{evaluation.metric} on {count(rows, 'row')} of {evaluation.split}, {evaluation.decoding}"
     processes = f", {first.processes} processes ({first.launcher})" if first.processes > 1 else ""
     command = f"`{first.command}`" if first.command else "Command not recorded"
     commits = ", ".join(dict.fromkeys(short_commit(record.commit) or "not recorded" for record in run.records))
@@ -200,21 +200,22 @@ def _earlier_run(page: Path) -> str:
 
 def _accuracies(run: Measured) -> str:
     """Accuracies as "24.4 → 99.6, 100.0 %", a value for each seed, and whether the recipe has changed since."""
-    ends = []
-    for name in ("base", "trained"):
-        shares = [percent(overall(mapping(record.evaluation))[name]["accuracy"])[:-2] for record in run.records]
-        ends.append(", ".join(shares if len(set(shares)) > 1 or name == "trained" else shares[:1]))
-    return f"{' → '.join(ends)} %{' (measured with an earlier recipe)' if run.changed else ''}"
+    overall = [record.measured.overall for record in run.records]
+    base, trained = (
+        [percent(score.accuracy)[:-2] for score in scores if score is not None]
+        for scores in ([one.base for one in overall], [one.trained for one in overall])
+    )
+    before = ", ".join(base if len(set(base)) > 1 else base[:1])
+    return f"{before} → {', '.join(trained)} %{' (measured with an earlier recipe)' if run.changed else ''}"
 
 
 def _gain(run: Measured) -> str:
-    evaluations = [mapping(record.evaluation) for record in run.records]
-    scores = [score_of(evaluation, name) for evaluation in evaluations for name in ("base", "trained")]
-    if any(often_unscored(score) for score in scores if score is not None):
+    evaluations = [record.measured for record in run.records]
+    if any(score.is_often_unscored for one in evaluations for score in one.scores.values()):
         return "not comparable"
-    gains = [overall(evaluation)["difference"] for evaluation in evaluations]
-    low, high = (choose(gain["interval"][end] for gain in gains) for choose, end in ((min, "low"), (max, "high")))
-    return f"{', '.join(points(gain['points']) for gain in gains)} ({points(low)} … {points(high)})"
+    gains = [gain for one in evaluations if (gain := one.overall.difference) is not None]
+    low, high = min(gain.interval.low for gain in gains), max(gain.interval.high for gain in gains)
+    return f"{', '.join(points(gain.points) for gain in gains)} ({points(low)} … {points(high)})"
 
 
 def _range(values: Sequence[Any], form: Callable[[Any], str]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.artifacts.evaluation_summary import ABSENT
 from rlvr.formatting import is_number, mapping, shorten
-from rlvr.report.evaluation_extras import ABSENT, ExtraTable
+from rlvr.report.evaluation_extras import ExtraTable
 
 SHOWN = 10
 MAX_TEXT = 200  # characters

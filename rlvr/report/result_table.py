@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.artifacts.evaluation_summary import measured_rows, often_unscored, overall, score_of
+from rlvr.artifacts.evaluation import Difference, Estimate, Evaluation, Score
+from rlvr.artifacts.evaluation_summary import ABSENT, gain_cell
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
-from rlvr.formatting import count, flatten, mapping, p_value_text, percent, points
+from rlvr.formatting import count, flatten, mapping, p_value_text, percent
 from rlvr.rescoring.completions import visible
 
-ABSENT = "–"
 KEPT = ("run", "accuracy", "gain (95 % interval)", "not judged")  # columns that stay, even if all runs agree
 LEADING = ("model", "recipe", "task", "rows")  # of the line above a table
 
@@ -34,10 +34,14 @@ class Result:
     @property
     def measurement(self) -> tuple[Any, ...]:
         """Results are comparable if this is equal: the same rows, metric with its options, and decoding."""
-        evaluation = mapping(self.record.evaluation)
-        how = [evaluation.get(key) for key in ("metric", "split", "decoding", "max_new_tokens")]
+        evaluation = self.record.measured
+        how = [evaluation.metric, evaluation.split, evaluation.decoding, self.max_new_tokens]
         how.append(_metric_options(evaluation))
         return (str(self.record.task["name"]), *map(str, how), str(self.record.held_out_digest))
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        return mapping(self.record.evaluation).get("max_new_tokens")
 
 
 def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
@@ -53,7 +57,7 @@ def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
             results.append(Result(str(folder or path), record, find_faults(folder, record) if folder else ()))
         except InputError as error:
             problems.append(str(error))
-    names = _short_names([result.run for result in results])
+    names = short_names([result.run for result in results])
     results = [replace(result, run=name) for result, name in zip(results, names, strict=True)]
     return sorted(results, key=lambda result: (*result.measurement, *_order(result))), problems
 
@@ -62,10 +66,10 @@ def _order(result: Result) -> tuple[Any, ...]:
     return (result.record.recipe, result.record.model, result.record.seeds.get("seed") or 0, result.run)
 
 
-def _short_names(paths: Sequence[str]) -> list[str]:
+def short_names(paths: Sequence[str]) -> list[str]:
     """The shortest ends of paths that differ."""
-    parts = [Path(path).resolve().with_suffix("").parts for path in paths]
-    for length in range(1, max(map(len, parts), default=0)):
+    parts = [Path(path.removesuffix(".json")).resolve().parts for path in paths]
+    for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
             return names
@@ -111,24 +115,25 @@ def markdown_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str
 
 def _cells(result: Result) -> dict[str, str]:
     """What a table shows of a run, as text by column."""
-    record, evaluation = result.record, mapping(result.record.evaluation)
-    figures = overall(evaluation)
-    base, trained, gain = (figures.get(name, {}) for name in ("base", "trained", "difference"))
-    scores = [score for name in ("base", "trained") if (score := score_of(evaluation, name)) is not None]
+    record, evaluation = result.record, result.record.measured
+    scores, overall = evaluation.scores.values(), evaluation.overall
+    is_compared, p_value = not any(score.is_often_unscored for score in scores), ABSENT
+    if is_compared and isinstance(overall.difference, Difference):
+        p_value = p_value_text(overall.difference.p_value).removeprefix("p ").removeprefix("= ")
     cells = {
         "run": f"{'! ' if result.faults else ''}{result.run}",
-        "accuracy": f"{_percent(base)} → {_percent(trained)}",
-        "gain (95 % interval)": ABSENT,
-        "p": p_value_text(gain["p_value"]).removeprefix("p ").removeprefix("= ") if gain.get("p_value") else ABSENT,
-        "rows": str(max(map(measured_rows, scores), default=ABSENT)),
+        "accuracy": f"{_percent(overall.base)} → {_percent(overall.trained)}",
+        "gain (95 % interval)": gain_cell(overall.difference) if is_compared else "not comparable",
+        "p": p_value,
+        "rows": str(max((score.measured for score in scores), default=ABSENT)),
         "recipe": record.recipe,
         "model": record.model + (f"@{record.revision[:8]}" if record.revision else ""),
         "trained weights": record.trained or ABSENT,
         "task": _options(record.task),
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
-        "metric": f"{evaluation.get('metric', ABSENT)}{', mean of the tasks' if 'average' in evaluation else ''}",
+        "metric": f"{evaluation.metric or ABSENT}{', mean of the tasks' if evaluation.average else ''}",
         "metric options": _metric_options(evaluation) or ABSENT,
-        "decoding": _decoding(evaluation),
+        "decoding": _decoding(result),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "completions per step": str(record.completions_per_update or ABSENT),
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
@@ -142,17 +147,11 @@ def _cells(result: Result) -> dict[str, str]:
         **record.hardware,
         **record.versions,
     }
-    if any(missed := [measured_rows(score) - score["rows"] for score in scores]):
-        cells["not judged"] = " → ".join(map(str, missed))
-    if any(map(often_unscored, scores)):
-        cells["gain (95 % interval)"] = "not comparable"
-        cells["p"] = ABSENT
-    elif gain:
-        interval = f"{points(gain['interval']['low'])} … {points(gain['interval']['high'])}"
-        cells["gain (95 % interval)"] = f"{points(gain['points'])} ({interval})"
+    if any(score.unscored for score in scores):
+        cells["not judged"] = " → ".join(str(score.unscored) for score in scores)
     for name in ("recipe", "base", "train", "held_out"):
         cells[f"{name} digest".replace("_", "-")] = str(getattr(record, f"{name}_digest") or ABSENT)[:8]
-    digests = [str(mapping(each).get("digest"))[:8] for each in mapping(evaluation.get("verifier")).values()]
+    digests = [str(each.get("digest"))[:8] for each in evaluation.verifier.values()]
     cells["metric-file digest"] = " ".join(digests) or ABSENT
     return {name: visible(cell) for name, cell in cells.items()}  # a record may come from anywhere
 
@@ -162,22 +161,20 @@ def short_commit(commit: str | None) -> str | None:
     return commit and f"{commit[:8]}{'-dirty' if commit.endswith('-dirty') else ''}"
 
 
-def _metric_options(evaluation: Mapping[str, Any]) -> str:
+def _metric_options(evaluation: Evaluation) -> str:
     """The options of the verifiers; empty without any."""
-    options = {label: mapping(each).get("options") for label, each in mapping(evaluation.get("verifier")).items()}
-    return "; ".join(
-        f"{label} {key} {value}" for label, own in options.items() for key, value in sorted(mapping(own).items())
-    )
+    options = {label: mapping(each.get("options")) for label, each in evaluation.verifier.items()}
+    return "; ".join(f"{label} {key} {value}" for label, own in options.items() for key, value in sorted(own.items()))
 
 
-def _percent(score: Mapping[str, Any]) -> str:
-    return percent(score["accuracy"]) if score else ABSENT
+def _percent(score: Score | Estimate | None) -> str:
+    return ABSENT if score is None else percent(score.accuracy)
 
 
-def _decoding(evaluation: Mapping[str, Any]) -> str:
+def _decoding(result: Result) -> str:
     """How answers were generated; runs with other limits are not compared."""
-    limit = evaluation.get("max_new_tokens")
-    return f"{evaluation.get('decoding', ABSENT)}{f', at most {limit} tokens' if limit else ''}"
+    limit = result.max_new_tokens
+    return f"{result.record.measured.decoding or ABSENT}{f', at most {limit} tokens' if limit else ''}"
 
 
 def _options(task: Mapping[str, Any]) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.directory import read_status
+from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
-from rlvr.formatting import hide_secrets, is_number, mapping, shorten
+from rlvr.formatting import hide_secrets, is_number, mapping
 from rlvr.health.run_metrics import reward_weights, short_name
 from rlvr.report.svg_charts import Series
 
@@ -28,8 +29,8 @@ class RunRecord:
     recipe: Mapping[str, Any]
     recipe_text: str  # without secrets
     metrics: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
-    evaluation: Mapping[str, Any]
-    shots: Mapping[str, Any]  # sweep.json: accuracy by number of shots
+    evaluation: Evaluation
+    shots: Sweep  # accuracy by number of shots
     versions: Mapping[str, Any]
     status: Mapping[str, Any]  # run.json
     state: str  # a sentence if the run is incomplete
@@ -60,7 +61,7 @@ class RunRecord:
     @cached_property
     def metric(self) -> str:
         """The short name of the reward that decides whether an answer is right; empty if unknown."""
-        metric = self.evaluation.get("metric") or mapping(self.recipe.get("evaluation")).get("metric")
+        metric = self.evaluation.metric or mapping(self.recipe.get("evaluation")).get("metric")
         if isinstance(metric, str) and metric:
             return short_name(metric)
         return max(self.weights, key=lambda name: self.weights[name], default="")
@@ -80,16 +81,22 @@ def read_run(folder: Path) -> RunRecord:
     if problem:
         raise InputError(f"{problem} Give the output_dir of a run.", kind="not-a-run", path=folder)
     run_json = mapping(read_status(folder))
-    status = run_json.get("status")
-    recipe, recipe_text = _read_recipe(folder / "recipe.yaml")
+    status = run_json["status"] if run_json.get("status") in STATES else None
+    path = folder / "recipe.yaml"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    recipe, recipe_text = parse_recipe(text), hide_secrets(text)
     metrics = read_metrics(folder / "metrics.jsonl")
-    evaluation, shots, versions, red_team = (
-        _read_json(folder / name) for name in ("evaluation.json", "sweep.json", "versions.json", "red_team.json")
-    )
+    versions, red_team = (_read_json(folder / name) for name in ("versions.json", "red_team.json"))
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
-    for name, content in (("evaluation.json", evaluation), ("sweep.json", shots)):
-        if (folder / name).is_file() and not content:
-            notes.append(f"{name} can't be read: it is incomplete or not a JSON object. Evaluate again.")
+    evaluation, shots = Evaluation(), Sweep()
+    try:
+        evaluation = read_evaluation(folder)
+    except InputError as error:
+        notes.append(str(error))
+    try:
+        shots = read_sweep(folder)
+    except InputError as error:
+        notes.append(str(error))
     state = _state(recipe, metrics, status)
     return RunRecord(
         folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes), red_team
@@ -108,19 +115,15 @@ def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
     return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
 
 
-def _read_recipe(path: Path) -> tuple[Mapping[str, Any], str]:
+def parse_recipe(text: str) -> Mapping[str, Any]:
+    """The content of a recipe; empty if it is no YAML mapping."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}, ""
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
+        return mapping(YAML(typ="safe", pure=True).load(text))
     except (YAMLError, ValueError, RecursionError):
-        content = None
-    return mapping(content), hide_secrets(text)
+        return {}
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -159,12 +162,6 @@ def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: A
     elif damaged > 1:
         at = f"metrics.jsonl is damaged at line {lines + 1:,}"
         notes.append(f"{at}: the {damaged:,} lines from there on are ignored.")
-    only_steps = "only the steps show whether the run is complete"
-    if status is not None and status not in STATES:
-        unknown = f"run.json has the unknown status {shorten(str(status), 60)!r}"
-        notes.append(f"{unknown}: another version of the project wrote it. Parts may be missing here.")
-    elif status is None and has_recipe and (folder / "run.json").is_file():
-        notes.append(f"run.json can't be read, so {only_steps}.")
-    elif status is None and has_recipe:
-        notes.append(f"There is no run.json: the copy is incomplete, so {only_steps}.")
+    if status is None and has_recipe:
+        notes.append("run.json is missing or can't be read, so only the steps show whether the run is complete.")
     return notes

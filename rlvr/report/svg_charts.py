@@ -237,7 +237,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def _errors(bar: Bar) -> tuple[float, float]:
     """The lengths of the interval below and above an accuracy, in percent."""
-    return max(0.0, 100 * (bar.accuracy - bar.low)), max(0.0, 100 * (bar.high - bar.accuracy))
+    return max(0.0, 100 * (bar.accuracy - bar.interval.low)), max(0.0, 100 * (bar.interval.high - bar.accuracy))
 
 
 def _legend(axes: Axes, **options: Any) -> None:

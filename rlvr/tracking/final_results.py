@@ -13,20 +13,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from rlvr.artifacts.directory import read_status
-from rlvr.artifacts.evaluation_summary import overall, table, tasks_of, verdict
+from rlvr.artifacts.evaluation import Average, Evaluation, Interval, Measured, Sweep, read_evaluation, read_sweep
+from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.console import SlowStep
 from rlvr.errors import InputError
-from rlvr.formatting import hide_secrets, is_number, mapping
+from rlvr.formatting import hide_secrets, mapping
 from rlvr.tracking.messages import describe_error, redact_uri
 from rlvr.tracking.metrics_tail import metric_name
-from rlvr.tracking.tracked_run import default_tracking_uri, process_environment, read_json, store_file, tracked_run
+from rlvr.tracking.tracked_run import default_tracking_uri, process_environment, store_file, tracked_run
 
 RESULTS = ("evaluation.json", "sweep.json", "sweep.svg", "sweep.png", "report.html", "comparison.html")
 ANSWERS = ("evaluation_*.parquet", "samples_*.parquet")
@@ -35,6 +36,7 @@ COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0
 NAMES = {"mlflow": "MLflow", "wandb": "W&B", "trackio": "trackio"}
 
+Content = TypeVar("Content")
 Point = tuple[str, float, int]  # name, value, step
 
 
@@ -68,34 +70,43 @@ class Results:
 
 def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Point]:
     """The metrics of evaluation.json, and those of sweep.json with the number of shots as their step."""
-    points = _points(read_json(folder / "evaluation.json"), prefix, step)
-    sweep = read_json(folder / "sweep.json").get("points")
-    for point in map(mapping, sweep if isinstance(sweep, list) else []):
-        if isinstance(shots := point.get("shots"), int):
-            points += _points(point, f"{prefix}/by_shots", shots)
+    evaluation, sweep = _read(read_evaluation, folder) or Evaluation(), _read(read_sweep, folder) or Sweep()
+    points = _points(evaluation.overall, prefix, step)
+    for label, part in evaluation.tasks.items():
+        points += _points(part, f"{prefix}/{label}", step)
+    for point in sweep.points:
+        if point.shots is not None:
+            points += _points(point, f"{prefix}/by_shots", point.shots)
     return points
 
 
-def _points(content: Mapping[str, Any], prefix: str, step: int) -> list[Point]:
-    values: dict[str, Any] = {}
-    figures = overall(content)
-    points = [point for label, part in tasks_of(content).items() for point in _points(part, f"{prefix}/{label}", step)]
-    for section, name, key in (
-        ("base", "base_accuracy", "accuracy"),
-        ("trained", "accuracy", "accuracy"),
-        ("difference", "difference", "points"),
-    ):
-        part = figures.get(section, {})
-        interval = mapping(part.get("interval"))
-        values |= {name: part.get(key), f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
-    own = [(metric_name(f"{prefix}/{name}"), float(value), step) for name, value in values.items() if is_number(value)]
-    return own + points
+def _read(read: Callable[[Path], Content], folder: Path) -> Content | None:
+    """The content of a file; None if it is damaged, and there is nothing to send."""
+    try:
+        return read(folder)
+    except InputError:
+        return None
+
+
+def _points(results: Measured | Average, prefix: str, step: int) -> list[Point]:
+    values: dict[str, float] = {}
+    if results.base is not None:
+        values |= _with_interval("base_accuracy", results.base.accuracy, results.base.interval)
+    if results.trained is not None:
+        values |= _with_interval("accuracy", results.trained.accuracy, results.trained.interval)
+    if results.difference is not None:
+        values |= _with_interval("difference", results.difference.points, results.difference.interval)
+    return [(metric_name(f"{prefix}/{name}"), float(value), step) for name, value in values.items()]
+
+
+def _with_interval(name: str, value: float, interval: Interval) -> dict[str, float]:
+    return {name: value, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def results_of(folder: Path, step: int, prefix: str = "eval") -> Results:
     """The results in a folder."""
-    content = read_json(folder / "evaluation.json")
-    conclusion, rows = verdict(content), table(content)
+    evaluation = _read(read_evaluation, folder) or Evaluation()
+    conclusion, rows = verdict(evaluation), table(evaluation)
     files = [(folder / name, "") for name in RESULTS if (folder / name).is_file()]
     files += [(path, "completions") for pattern in ANSWERS for path in sorted((folder / "completions").glob(pattern))]
     return Results(

@@ -307,7 +307,7 @@ def validate(
         f"{prefix}_cut_off": score.cut_off,
         f"{prefix}_mean_length": score.mean_tokens,
         **{f"{prefix}_{label}": value for label, value in score.rewards.items()},
-        **{f"{prefix}_{source}/accuracy": part["accuracy"] for source, part in score.by_source.items()},
+        **{f"{prefix}_{source}/accuracy": part.accuracy for source, part in score.by_source.items()},
         **{f"{prefix}_tasks/{task}/accuracy": summarise(own, []).accuracy for task, own in by_task(records).items()},
     }
     if sums:

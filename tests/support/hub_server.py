@@ -41,7 +41,6 @@ class Failure:
     where: str
     status: int
     times: int = 1
-    headers: dict[str, str] = field(default_factory=dict)
     text: str = "no"
 
 
@@ -69,7 +68,7 @@ class HubServer:
                     if not failure.status:
                         self.close_connection = True
                         return
-                    self.reply(failure.status, {"error": failure.text}, failure.headers)
+                    self.reply(failure.status, {"error": failure.text})
                 elif self.headers.get("Authorization") not in (None, f"Bearer {TOKEN}"):
                     words = "Invalid credentials in Authorization header"
                     self.reply(401, {"error": words}, {"X-Error-Message": words})

@@ -7,7 +7,6 @@ import json
 import random
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.artifacts.evaluation import Evaluation, read_evaluation
 from rlvr.config.recipe import load_recipe, write_recipe
 from rlvr.config.specs import Reference
 from rlvr.errors import InputError
@@ -113,7 +113,7 @@ def record(correct: bool | None, **kwargs: object) -> dict[str, object]:
 def test_rows_that_could_not_be_scored_are_counted_apart() -> None:
     score = summarise([record(True), record(False), record(None), record(True, ended=False, source="b")], ["r"])
     assert (score.rows, score.correct, score.unscored, score.cut_off) == (3, 2, 1, 0.25)
-    assert score.by_source["a"]["accuracy"] == 0.5 and score.by_source["b"]["rows"] == 1
+    assert score.by_source["a"].accuracy == 0.5 and score.by_source["b"].rows == 1
 
 
 def test_a_comparison_leaves_out_rows_that_either_side_could_not_score() -> None:
@@ -127,10 +127,12 @@ def test_an_evaluation_is_written_whole(tmp_path: Path) -> None:
 
     base, trained = [record(False), record(True)], [record(True), record(True)]
     results = {name: (summarise(rows, ["r"]), rows) for name, rows in (("base", base), ("trained", trained))}
-    about = {"split": "test", "metric": "r", "task": {"name": "t"}, "decoding": "greedy"}
+    about = {"task": {"name": "t"}, "split": "test", "metric": "r", "decoding": "greedy"}
     content = write_evaluation(tmp_path, about, results)
-    assert json.loads((tmp_path / "evaluation.json").read_text()) == content
-    assert content["base"]["accuracy"] == 0.5 and content["difference"]["points"] == 0.5
+    written = json.loads((tmp_path / "evaluation.json").read_text())
+    assert list(written) == [*about, "base", "trained", "difference"] and about.items() <= written.items()
+    assert written["base"]["accuracy"] == 0.5 and written["difference"]["points"] == 0.5
+    assert read_evaluation(tmp_path) == content
     assert pq.read_table(tmp_path / "completions" / "evaluation_base.parquet").num_rows == 2
     text = results_table(content)
     assert "50.0 %" in text and "100.0 %" in text and "+50.0 points" in text
@@ -272,21 +274,21 @@ def test_sampled_groups_have_a_pass_rate_and_a_share_with_a_spread(
 
 def test_pass_rates_are_of_the_rows_with_enough_judged_samples() -> None:
     rates = pass_rates(samples_of("1100", "0000", "1---", "----"), 4)
-    assert {k: rate["rows"] for k, rate in rates.items()} == {"1": 3, "2": 2, "4": 2}
-    assert rates["1"]["value"] == pytest.approx((0.5 + 0 + 1) / 3)
-    assert rates["2"]["value"] == pytest.approx((1 - 1 / 6) / 2) and rates["4"]["value"] == 0.5
+    assert {k: rate.rows for k, rate in rates.items()} == {"1": 3, "2": 2, "4": 2}
+    assert rates["1"].value == pytest.approx((0.5 + 0 + 1) / 3)
+    assert rates["2"].value == pytest.approx((1 - 1 / 6) / 2) and rates["4"].value == 0.5
 
 
 def test_the_difference_in_pass_at_k_is_paired_by_row() -> None:
     base, trained = samples_of("00", "10", "--"), samples_of("11", "10", "11")
     differences = compare_samples(base, trained, 2)
-    assert differences["1"]["points"] == 0.5 and differences["2"]["points"] == 0.5 and differences["1"]["rows"] == 2
+    assert differences["1"].points == 0.5 and differences["2"].points == 0.5 and differences["1"].rows == 2
 
 
 def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_each() -> None:
     rows = [record(number >= 50, difficulty=number / 100) for number in range(100)]
     parts = summarise(rows, ["r"]).by_difficulty
-    assert [(name, part["rows"], part["accuracy"]) for name, part in parts.items()] == [
+    assert [(name, part.rows, part.accuracy) for name, part in parts.items()] == [
         ("0 … 0.24", 25, 0.0),
         ("0.25 … 0.49", 25, 0.0),
         ("0.5 … 0.74", 25, 1.0),
@@ -296,7 +298,7 @@ def test_a_difficulty_in_numbers_is_cut_into_ranges_of_a_quarter_of_the_rows_eac
 
 def test_a_difficulty_of_few_values_is_told_by_value_in_its_order() -> None:
     rows = [record(True, difficulty=value) for value in (10, 2, 2, 1)]
-    assert {name: part["rows"] for name, part in summarise(rows, ["r"]).by_difficulty.items()} == {
+    assert {name: part.rows for name, part in summarise(rows, ["r"]).by_difficulty.items()} == {
         "1": 1,
         "2": 2,
         "10": 1,
@@ -359,8 +361,8 @@ def test_what_is_right_without_the_format_is_counted() -> None:
 def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
     right: int, rows: int, published: float, suspect: bool, why: str
 ) -> None:
-    score = asdict(summarise([record(number < right) for number in range(rows)], ["r"]))
-    warning = reference_warning({"score": published, "source": "the model's card"}, score)
+    score = summarise([record(number < right) for number in range(rows)], ["r"])
+    warning = reference_warning(Reference(published, "the model's card"), score)
     assert (warning is not None) == suspect, why
     assert warning is None or "the model's card" in warning
     assert reference_warning(None, score) is None
@@ -393,7 +395,7 @@ def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
     about["reference"] = {"score": 0.416, "source": "a card"}
     content = write_evaluation(tmp_path, about, {"base": (summarise(rows, ["r"]), rows)})
     assert "Published: 41.6 % (a card)" in results_table(content)
-    assert content["warnings"][0] in results_table(content)
+    assert content.warnings[0] in results_table(content)
 
 
 @pytest.mark.parametrize(
@@ -502,7 +504,7 @@ def test_a_reward_without_a_score_does_not_change_the_means_of_others() -> None:
     ]
     score = summarise(rows, ["right", "other"])
     assert score.rewards == {"right": 0.5, "other": 0.5} and score.unscored_rewards == {"other": 1}
-    shown = results_table({"base": asdict(score)})
+    shown = results_table(Evaluation(base=score))
     assert "other gave no score for 1" in shown and "right gave" not in shown
     for number, row in enumerate(rows):
         row["task"] = "ab"[number]

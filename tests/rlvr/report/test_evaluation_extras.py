@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlvr.artifacts.evaluation import Difference, Evaluation, Interval, Score, Sweep, from_json
 from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.evaluation import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report import write_report
-from rlvr.report.evaluation_extras import pass_at_k, sweep, warnings
+from rlvr.report.evaluation_extras import pass_at_k, sweep
 from rlvr.report.red_team import red_team
 from tests.support.report_runs import read, record, write_run
 
@@ -35,13 +37,15 @@ def swept(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_chart(swept: dict[str, Any]) -> None:
-    found = sweep(json.loads(json.dumps(swept)))
+    content = from_json(Sweep, json.loads(json.dumps(swept)))
+    found = sweep(content)
     assert found is not None
     assert found.header == ("base", "trained", "change")
     assert [row[0] for row in found.rows] == ["0", "2", "4"]
     assert found.rows[1][1].startswith("20.0 % (") and found.rows[1][3].startswith("+60.0 (")
     assert "var(--base)" in found.svg and "var(--trained)" in found.svg
-    assert len(warnings(swept)) == 1 and "suspect" in warnings(swept)[0]
+    [warning] = content.warnings
+    assert "suspect" in warning
 
 
 def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:
@@ -72,10 +76,10 @@ def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str
 
 
 def test_the_verdict_has_the_p_value() -> None:
-    interval = {"low": 0.1, "high": 0.5}
-    score = {"rows": 9, "correct": 3, "accuracy": 0.3, "interval": interval}
-    gain = {"points": 0.3, "interval": interval, "gained": 3, "lost": 0, "p_value": 0.25}
-    said = verdict({"base": score, "trained": score, "difference": gain})
+    interval = Interval(0.1, 0.5)
+    score = Score(rows=9, correct=3, accuracy=0.3, interval=interval)
+    gain = Difference(0.3, interval, gained=3, lost=0, p_value=0.25)
+    said = verdict(Evaluation(base=score, trained=score, difference=gain))
     assert said.details[0] == (
         "3 problems went from wrong to right, 0 from right to wrong. McNemar's exact test: p = 0.25."
     )
@@ -90,6 +94,9 @@ JSON = st.recursive(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(JSON, JSON)
 def test_malformed_parts_break_nothing(one: Any, other: Any) -> None:
-    sweep({"points": [{"shots": one, "base": other}, one], "warnings": other})
+    with suppress(ValueError):
+        sweep(from_json(Sweep, {"points": [{"shots": one, "base": other}, one], "warnings": other}))
     red_team({"verdict": "holds", "found": [one, {"text": one, "paid": other}], "sentences": other, "policy": one})
-    pass_at_k({"pass_at_k": {"base": {"1": one}, "trained": other, "difference": one}})
+    with suppress(ValueError):
+        section = {"samples": 2, "decoding": "", "base": {"1": one}, "trained": other, "difference": one}
+        pass_at_k(from_json(Evaluation, {"pass_at_k": section}))

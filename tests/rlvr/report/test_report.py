@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.artifacts.directory import write_status
+from rlvr.artifacts.evaluation import (
+    Average,
+    Estimate,
+    Evaluation,
+    Gain,
+    Interval,
+    Score,
+    TaskResults,
+    from_json,
+)
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
 from rlvr.evaluation import paired_difference, summarise
@@ -46,14 +57,17 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(write_run(folder, base=[False] * 30 + [True] * 10, trained=[True] * 39 + [False]))
 
 
-def evaluation(base: list[bool], trained: list[bool]) -> dict[str, Any]:
-    from dataclasses import asdict
+def evaluation(base: list[bool], trained: list[bool]) -> Evaluation:
+    def score(rights: list[bool]) -> Score:
+        return summarise([record(row, right) for row, right in enumerate(rights)], ["math_correctness"])
 
-    scores = {
-        name: asdict(summarise([record(row, right) for row, right in enumerate(rights)], ["math_correctness"]))
-        for name, rights in (("base", base), ("trained", trained))
-    }
-    return {**scores, "difference": asdict(paired_difference(base, trained))}
+    return Evaluation(base=score(base), trained=score(trained), difference=paired_difference(base, trained))
+
+
+def replace_score(content: Evaluation, **changed: int) -> Evaluation:
+    """The evaluation with a changed score of the base model."""
+    assert content.base is not None
+    return replace(content, base=replace(content.base, **changed))
 
 
 # ── The verdict ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,34 +105,29 @@ def test_the_verdict_claims_a_change_only_beyond_chance(
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
 def test_the_verdict_is_better_or_worse_exactly_if_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
     content = evaluation([before for before, _ in pairs], [after for _, after in pairs])
-    interval = content["difference"]["interval"]
-    expected = "better" if interval["low"] > 0 else "worse" if interval["high"] < 0 else "unclear"
+    assert content.difference is not None
+    interval = content.difference.interval
+    expected = "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
     assert verdict(content).kind == expected
 
 
 @pytest.mark.parametrize(
     ("change", "words", "why"),
     [
-        (lambda content: None, "There is no held-out evaluation", "no evaluation.json"),
-        (lambda content: {}, "There is no held-out evaluation", "an evaluation of nothing"),
-        (lambda content: {"base": content["base"]}, "Only the base model was evaluated: 0.0 %", "the run isn't done"),
+        (lambda content: Evaluation(), "There is no held-out evaluation", "no evaluation.json"),
+        (lambda content: replace(content, trained=None), "Only the base model was evaluated: 0.0 %", "not done"),
+        (lambda content: replace(content, base=None), "Only the trained model was evaluated: 100.0 %", "adapter only"),
+        (lambda content: replace(content, difference=None), "the interval of the difference is unknown", "no pairing"),
+        (lambda content: replace_score(content, rows=0), "judge none", "the verifier failed"),
         (
-            lambda content: {"trained": content["trained"]},
-            "Only the trained model was evaluated: 100.0 %",
-            "adapter only",
-        ),
-        (lambda content: {**content, "difference": None}, "the interval of the difference is unknown", "no pairing"),
-        (lambda content: {**content, "trained": {"rows": 3}}, "Only the base model", "a score without its figures"),
-        (lambda content: {**content, "base": {**content["base"], "rows": 0}}, "judge none", "the verifier failed"),
-        (
-            lambda content: {**content, "base": {**content["base"], "unscored": 2}},
+            lambda content: replace_score(content, unscored=2),
             "did not judge 2 of 11 answers of the base model, so",
             "the accuracies are of different rows",
         ),
     ],
 )
 def test_without_a_comparison_the_verdict_is_unknown(
-    change: Callable[[dict[str, Any]], dict[str, Any] | None], words: str, why: str
+    change: Callable[[Evaluation], Evaluation], words: str, why: str
 ) -> None:
     said = verdict(change(evaluation([False] * 9, [True] * 9)))
     assert said.kind == "unknown", why
@@ -160,23 +169,27 @@ TASK = st.fixed_dictionaries({}, optional=MODELS)
     )
 )
 def test_a_malformed_evaluation_breaks_neither_verdict_nor_table_nor_bars(content: dict[str, Any]) -> None:
-    verdict(content)
-    table(content)
-    bars(content)
-    bars(content, "task")
+    try:
+        found = from_json(Evaluation, content)
+    except ValueError:
+        return
+    verdict(found)
+    table(found)
+    bars(found)
+    bars(found, "task")
 
 
 def test_of_several_tasks_the_table_has_a_row_each_and_the_verdict_is_on_their_mean() -> None:
     """Of 40 rows of one task and 10 of another, each task counts half."""
     parts = {"large": evaluation([False] * 40, [False] * 40), "small": evaluation([False] * 10, [True] * 10)}
     whole = evaluation([False] * 50, [False] * 40 + [True] * 10)
-    interval = {"low": 0.4, "high": 0.6}
-    average = {
-        "base": {"accuracy": 0.0, "interval": {"low": 0.0, "high": 0.1}},
-        "trained": {"accuracy": 0.5, "interval": interval},
-        "difference": {"points": 0.5, "interval": interval},
+    interval = Interval(0.4, 0.6)
+    average = Average(Estimate(0.0, Interval(0.0, 0.1)), Estimate(0.5, interval), Gain(0.5, interval))
+    tasks = {
+        label: TaskResults(base=part.base, trained=part.trained, difference=part.difference)
+        for label, part in parts.items()
     }
-    content = {**whole, "tasks": parts, "average": average}
+    content = replace(whole, tasks=tasks, average=average)
     shown = table(content)
     assert shown is not None and [row[0] for row in shown.rows[:4]] == [
         "large",
@@ -193,7 +206,7 @@ def test_of_several_tasks_the_table_has_a_row_each_and_the_verdict_is_on_their_m
 
 def test_the_table_shows_no_change_between_accuracies_of_different_rows() -> None:
     content = evaluation([False] * 9, [True] * 9)
-    compared = table({**content, "base": {**content["base"], "unscored": 2}})
+    compared = table(replace_score(content, unscored=2))
     assert compared is not None
     rows = {cells[0]: cells[1:] for cells in compared.rows}
     assert [rows[name][2] for name in ("accuracy", "95 % interval", "right")] == ["", "", ""]
@@ -260,9 +273,9 @@ def test_the_state_of_an_incomplete_run_is_a_sentence(run_dir: Path, status: str
 @pytest.mark.parametrize(
     ("name", "content", "words", "why"),
     [
-        ("run.json", '{"status": "paused for the night"}', "has the unknown status", "a newer version"),
-        ("run.json", None, "There is no run.json: the copy is incomplete", "not all files were copied"),
-        ("run.json", '{"status": "do', "run.json can't be read", "half written"),
+        ("run.json", '{"status": "paused for the night"}', "run.json is missing or can't be read", "no status of ours"),
+        ("run.json", None, "run.json is missing or can't be read", "not all files were copied"),
+        ("run.json", '{"status": "do', "run.json is missing or can't be read", "half written"),
         ("recipe.yaml", "- a\n- list", "recipe.yaml is not a YAML mapping", "not our recipe"),
         ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
         ("metrics.jsonl", '{"step": 1}\n{"st', "The last line of metrics.jsonl is incomplete", "going on"),
@@ -287,7 +300,7 @@ def test_notes_and_state_are_on_the_page(run_dir: Path) -> None:
     write_status(run_dir, "half asleep")
     (run_dir / "metrics.jsonl").unlink()
     text = read(write_report(run_dir)).text
-    assert "unknown status 'half asleep'" in text and "No training step has been logged." in text
+    assert "run.json is missing or can't be read" in text and "No training step has been logged." in text
 
 
 def test_findings_are_on_the_page_with_their_fix(run_dir: Path) -> None:

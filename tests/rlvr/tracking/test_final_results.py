@@ -29,7 +29,7 @@ def write(path: Path, content: Any) -> None:
 
 def test_metrics_have_intervals_and_the_steps_of_a_sweep_are_its_shots(tmp_path: Path) -> None:
     write(tmp_path / "evaluation.json", EVALUATION)
-    write(tmp_path / "sweep.json", {"points": [{"shots": 8, "base": EVALUATION["base"]}, {"shots": None}, "x"]})
+    write(tmp_path / "sweep.json", {"points": [{"shots": 8, "base": EVALUATION["base"]}, {"shots": None}]})
     assert metrics_of_results(tmp_path, 60) == [
         ("eval/base_accuracy", 0.25, 60),
         ("eval/base_accuracy_low", 0.1, 60),

@@ -1,0 +1,306 @@
+"""evaluation.json: the results of a held-out evaluation, and how it was made.
+
+A field without a value is not in the file, but for those of a score. What a file lacks has its default here. A file may
+come from anywhere, so each value is checked against its type.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from rlvr.artifacts import directory
+from rlvr.config.specs import Reference
+from rlvr.errors import InputError
+from rlvr.formatting import count, is_number
+
+FILE = "evaluation.json"
+MODELS = ("base", "trained")
+OFTEN_UNSCORED = 0.05  # of the rows; from here on an accuracy says little of the model
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % interval, in the unit of what it bounds (0..1 for an accuracy, -1..1 for a difference)."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of several accuracies."""
+
+    accuracy: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Part:
+    """The accuracy on a part of the rows."""
+
+    rows: int
+    accuracy: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Trained minus base, −1..1, with its interval."""
+
+    points: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Difference(Gain):
+    """Trained minus base on the same rows.
+
+    Attributes:
+        gained, lost: rows that went from wrong to right, and from right to wrong.
+        p_value: McNemar's exact test of these two: how likely so uneven a pair is if training changed nothing.
+    """
+
+    gained: int
+    lost: int
+    p_value: float = 1.0
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one model did on one set of rows.
+
+    Attributes:
+        rows: completions scored by the metric; rows that it could not score are in `unscored` and not here.
+        correct: how many of them were right.
+        accuracy: correct / rows.
+        interval: Wilson's interval of the accuracy.
+        unscored: rows that the verifier failed to judge.
+        cut_off: fraction of completions that reached the maximal length without ending.
+        mean_tokens: mean length of a completion.
+        rewards: mean of every reward of the recipe, by its label, over the rows that it scored.
+        unscored_rewards: how many rows a reward did not score, by its label; only those of one task that missed some.
+        by_source, by_difficulty: the accuracy for each value of these columns.
+        lenient: rows that are right whatever their form, among `rows` (rlvr/evaluation/lenient_match.py). None where
+            the data has no answers in text.
+        formatted: rows in the requested form: every reward of the recipe whose name ends in `_format` gave 1. None
+            where there is no such reward.
+        right_without_format: rows that are not in that form but match leniently.
+    """
+
+    rows: int
+    correct: int
+    accuracy: float
+    interval: Interval
+    unscored: int = 0
+    cut_off: float = 0.0
+    mean_tokens: float = 0.0
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    unscored_rewards: Mapping[str, int] = field(default_factory=dict)
+    by_source: Mapping[str, Part] = field(default_factory=dict)
+    by_difficulty: Mapping[str, Part] = field(default_factory=dict)
+    lenient: int | None = None
+    formatted: int | None = None
+    right_without_format: int | None = None
+
+    @property
+    def measured(self) -> int:
+        """All rows, with those that the verifier did not judge."""
+        return self.rows + self.unscored
+
+    @property
+    def is_often_unscored(self) -> bool:
+        """Whether the verifier left out so many rows that an accuracy over the others says little of the model."""
+        return self.unscored >= OFTEN_UNSCORED * max(self.measured, 1)
+
+    @property
+    def unscored_words(self) -> str:
+        """`39 of 40 answers`: those that the verifier did not judge; empty for none."""
+        return f"{self.unscored:,} of {count(self.measured, 'answer')}" if self.unscored else ""
+
+
+class Measured:
+    """Results of the base model, of the trained one, or of both."""
+
+    base: Score | None
+    trained: Score | None
+    difference: Difference | None
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """The scores by model, base first."""
+        return {name: score for name, score in (("base", self.base), ("trained", self.trained)) if score is not None}
+
+
+@dataclass(frozen=True)
+class TaskResults(Measured):
+    """The results of one task of several, or with one number of shots."""
+
+    metric: str = ""
+    shots: int | None = None
+    base: Score | None = None
+    trained: Score | None = None
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True)
+class Average:
+    """The means over several tasks, which count the same."""
+
+    base: Estimate | None = None
+    trained: Estimate | None = None
+    difference: Gain | None = None
+
+
+@dataclass(frozen=True)
+class PassRate:
+    """pass@k: its value, and the rows it is of."""
+
+    value: float
+    interval: Interval
+    rows: int
+
+
+@dataclass(frozen=True)
+class PassGain(Gain):
+    """The difference in pass@k, and the rows it is of."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class PassAtK:
+    """pass@k by k as text."""
+
+    samples: int
+    decoding: str
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    base: Mapping[str, PassRate] = field(default_factory=dict)
+    trained: Mapping[str, PassRate] = field(default_factory=dict)
+    difference: Mapping[str, PassGain] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> dict[str, Mapping[str, PassRate]]:
+        """The rates by model, base first."""
+        return {name: rates for name, rates in (("base", self.base), ("trained", self.trained)) if rates}
+
+
+@dataclass(frozen=True)
+class Evaluation(Measured):
+    """The content of evaluation.json.
+
+    Attributes:
+        recipe to sampled: how it was made, as `rlvr.evaluation.describe_evaluation` returns it.
+        tasks: the results of each task of a mixture, by its label; empty for one task.
+        average: over several tasks.
+        warnings: why the figures may mislead.
+    """
+
+    recipe: str = ""
+    model: str = ""
+    task: Mapping[str, Any] = field(default_factory=dict)
+    split: str = ""
+    metric: str = ""
+    verifier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    decoding: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    rewards: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    environments: Sequence[Any] = ()
+    reference: Reference | None = None
+    rows_digest: str | None = None
+    adapter: str | None = None
+    engine: str | None = None
+    sampled: Mapping[str, Any] = field(default_factory=dict)
+    base: Score | None = None
+    trained: Score | None = None
+    difference: Difference | None = None
+    tasks: Mapping[str, TaskResults] = field(default_factory=dict)
+    average: Average | None = None
+    pass_at_k: PassAtK | None = None
+    warnings: Sequence[str] = ()
+
+    @property
+    def overall(self) -> Average | Measured:
+        """Accuracies and difference: of several tasks the means, else those of all rows."""
+        return self.average or self
+
+    def write(self, folder: Path) -> None:
+        directory.write_json(folder / FILE, as_json(self))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The content of sweep.json: the results with each number of shots."""
+
+    points: Sequence[TaskResults] = ()
+    warnings: Sequence[str] = ()
+
+
+def read_evaluation(folder: Path) -> Evaluation:
+    """Read the evaluation.json of a folder; an empty evaluation if there is none.
+
+    Raises:
+        InputError: of kind "damaged-file".
+    """
+    return _read_file(folder / FILE, Evaluation)
+
+
+def read_sweep(folder: Path) -> Sweep:
+    """Read the sweep.json of a folder, as `read_evaluation` does."""
+    return _read_file(folder / "sweep.json", Sweep)
+
+
+def _read_file(path: Path, kind: type[Content]) -> Content:
+    if not path.is_file():
+        return kind()
+    try:
+        return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"{path.name} can't be read: {error}. Evaluate again."
+        raise InputError(message, kind="damaged-file", path=path) from error
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """A value of JSON as a type.
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is types.UnionType:
+        # NaN, the mean of nothing, is not there.
+        return None if value is None or value != value else from_json(arguments[0], value)
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        hints = get_type_hints(kind)
+        try:
+            return kind(**{name: from_json(hint, value[name]) for name, hint in hints.items() if name in value})
+        except TypeError as error:
+            raise ValueError(str(error).partition("() ")[2]) from error
+    if origin is collections.abc.Mapping and isinstance(value, Mapping):
+        return {str(key): from_json(arguments[1], item) for key, item in value.items()}
+    if origin is collections.abc.Sequence and isinstance(value, list):
+        return tuple(from_json(arguments[0], item) for item in value)
+    if kind is str and isinstance(value, str):
+        return value
+    if kind in (int, float) and is_number(value) and (kind is float or isinstance(value, int)):
+        return value
+    raise ValueError(f"{str(value)[:60]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def as_json(value: Any) -> Any:
+    """The content of a file."""
+    if isinstance(value, Score):
+        return asdict(value)
+    if is_dataclass(value):
+        values = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {name: as_json(each) for name, each in values.items() if each not in (None, "", {}, [], ())}
+    return {key: as_json(each) for key, each in value.items()} if isinstance(value, Mapping) else value
