@@ -20,9 +20,9 @@ from typing import Any
 
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
-from rlvr.reward_server.errors import RequestError
-from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.request_error import RequestError
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
+from rlvr.reward_server.server_limits import ServerLimits
 from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import (
     companion_function,
@@ -85,7 +85,6 @@ class ServedRewards:
             for group, members in groups.items()
         }
         self.environment_info: dict[str, str] = {}
-        self._threads = ThreadPoolExecutor(max_workers=max(1, len(self.pools)) * limits.requests)
 
     def start(self) -> None:
         """Start all workers, and wait until they have made their imports.
@@ -98,10 +97,6 @@ class ServedRewards:
         self.environment_info = environment_info(self.rewards)
         for pool in self.pools.values():
             pool.start()
-
-    def close(self) -> None:
-        for pool in self.pools.values():
-            pool.close()
 
     def describe(self) -> list[dict[str, Any]]:
         """Describe each reward, so that a client can compare it with its own."""
@@ -131,12 +126,8 @@ class ServedRewards:
             served = self._served.get(label_of(selected.name))
             if served is None:
                 names = ", ".join(reward.name for reward in self.rewards) or "none"
-                raise RequestError(
-                    404,
-                    f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
-                    "--config or --rewards.",
-                    kind="unknown-reward",
-                )
+                message = f"This server has no reward {selected.name!r:.200}. It was started with: {names}."
+                raise RequestError(404, message, kind="unknown-reward")
             options = served.options if selected.options is None else selected.options
             values = {name: entries for name, entries in columns.items() if name in served.parameters}
             if dict(options) != dict(served.options):
@@ -146,27 +137,14 @@ class ServedRewards:
                 values = {"time_factor": served.options["time_factor"], **values}
             self.limits.check_options(f"The reward {selected.name}", values)
 
-    def check_columns(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
-        """Check that a request has the columns that its rewards need.
-
-        Raises:
-            RequestError: one is missing.
-        """
-        for selected in selection:
-            _check_columns(selected.name, self._served[label_of(selected.name)].reward.columns, columns)
-
     def _load_with_options(self, name: str, options_json: str) -> None:
         """Check options, as JSON, that differ from those that the server was started with."""
         served, options = self._served[label_of(name)], json.loads(options_json)
         function = served.reward.function
         if not inspect.isfunction(function) or function.__name__ != served.reward.label:
             # A factory made it: for each client another one would be made, and kept.
-            raise RequestError(
-                422,
-                f"The reward {name} was created with the options {dict(served.options)} when the server "
-                f"started. A request can't change them to {options}.",
-                kind="fixed-options",
-            )
+            message = f"The reward {name} was made with other options when the server started: {dict(served.options)}."
+            raise RequestError(422, message, kind="fixed-options")
         try:
             load_reward(RewardSpec(served.reward.name, options=options))
         except InputError as error:
@@ -215,13 +193,18 @@ class ServedRewards:
             columns: the request's, with stored rows in place of their ids.
             numbers: the rows' numbers in the batch.
             state: what rewards get as trainer_state.
+
+        Raises:
+            RequestError: a column that a reward needs is missing.
         """
         limit_s = self.limits.deadline_s
         end = time.monotonic() + min(request.budget_s or limit_s, limit_s)
         arguments = {"prompts": request.prompts, "completions": request.completions, **columns}
         groups: dict[str, list[int]] = {}
         for index, selected in enumerate(request.rewards):
-            groups.setdefault(self._served[label_of(selected.name)].group, []).append(index)
+            served = self._served[label_of(selected.name)]
+            _check_columns(selected.name, served.reward.columns, columns)
+            groups.setdefault(served.group, []).append(index)
         results: list[list[TaskResult]] = [[] for _ in request.rewards]
 
         def call_group(group: str, indices: Sequence[int]) -> None:
@@ -239,11 +222,8 @@ class ServedRewards:
             for number, index in enumerate(indices):
                 results[index] = group_results[number * items.calls : (number + 1) * items.calls]
 
-        first, *others = groups.items()
-        futures = [self._threads.submit(call_group, *other) for other in others]
-        call_group(*first)
-        for future in futures:
-            future.result()
+        with ThreadPoolExecutor(len(groups)) as threads:
+            list(threads.map(call_group, groups, groups.values()))
         return results
 
 

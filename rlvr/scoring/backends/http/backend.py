@@ -2,8 +2,7 @@
 
 One server gets a batch whole, as a worker would. Several share its rows: groups stay together, and the next free server
 takes the next shard. Rewards of one worker group travel in one request, so that a program that two of them judge is
-judged once. The request of a server that fails goes to another one, or to the same one when it is back. Its idempotency
-key prevents that the server scores it twice.
+judged once. The request of a server that fails goes to another one, or to the same one when it is back.
 """
 
 from __future__ import annotations

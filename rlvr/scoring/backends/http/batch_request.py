@@ -6,10 +6,9 @@ import json
 import math
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr.scoring import outage_notices
@@ -43,7 +42,6 @@ class RequestShard:
         rows: numbers in the batch.
         calls: indices of the calls that the request makes: one per reward for all rows, or one per row of one reward.
         one_by_one: whether it makes calls for single rows.
-        key: idempotency key.
         body: written when the request is first sent.
         results: of `calls`.
         rejected: why no server will serve the request.
@@ -52,7 +50,6 @@ class RequestShard:
     rows: list[int]
     calls: list[int]
     one_by_one: bool = False
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
     body: bytes | None = None
     results: list[CallResult] | None = None
     rejected: str = ""
@@ -89,8 +86,8 @@ class BatchRequest:
         for server in slots:
             threading.Thread(target=self._serve, args=(server,), daemon=True).start()
         with self._changed:
-            while self._open and self._threads and (left := self.end + GRACE_S - time.monotonic()) > 0:
-                self._changed.wait(min(left, threading.TIMEOUT_MAX))
+            while self._open and self._threads and time.monotonic() < self.end + GRACE_S and not self.servers.closed:
+                self._changed.wait(1.0)
         if self._bug is not None:
             raise self._bug
         return self._results()
@@ -114,7 +111,7 @@ class BatchRequest:
             if shard.body is None:
                 left_s = self.end - time.monotonic()
                 shard.body = write_body(self.servers.rewards, self.calls, shard, self.timeout_s, left_s)
-            reply = server.ask("/score", shard.body, key=shard.key, end=self.end + 1.0)
+            reply = server.ask("/score", shard.body, end=self.end + 1.0)
             results = read_results(reply, shard)
         except Unavailable as error:
             server.mark_failed(error)

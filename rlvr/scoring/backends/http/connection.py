@@ -1,4 +1,4 @@
-"""HTTP clients of reward servers: handshake, requests, replies, backoff, and liveness probes during a wait."""
+"""HTTP clients of reward servers: handshake, requests, replies and backoff."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +26,9 @@ from rlvr.workers.pool import OUT_OF_TIME
 
 HANDSHAKE_TIMEOUT_S = 10.0
 NO_SERVER = "no reward server answers"
-CONNECT_TIMEOUT_S = 4.0  # less than PROBE_S: a probe would not be answered either
-MAX_REPLY_BYTES = 256 << 20
+CONNECT_TIMEOUT_S = 4.0
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
-PROBE_S = 5.0  # between probes of a server that a reply is awaited from
 DEAD_PEER_S = 20  # without an acknowledgement from the other end of a connection
-MAX_FAILED_PROBES = 2  # in a row
 
 
 class Unavailable(Exception):
@@ -97,43 +92,37 @@ class ServerConnection:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._client: tuple[int, httpx.Client] | None = None  # with the process that made it
-        self._closed = False
         self._backoff_s = 0.0
         self._retry_at = 0.0
-        self._probing = threading.Lock()
-        self._last_reply = 0.0
-        self._last_probe = (0.0, False)  # when, and whether the server replied
 
-    def ask(self, path: str, body: bytes | None = None, *, key: str | None = None, end: float) -> Any:
+    def ask(self, path: str, body: bytes | None = None, *, end: float) -> Any:
         """Send a request and return its reply, decoded from JSON.
 
         Args:
             body: of a POST; None for a GET.
-            key: idempotency key, which makes it safe to send the request twice.
             end: by `time.monotonic`.
 
         Raises:
             Unavailable: there is no reply, or not in time.
             Rejected: the server refuses the request, or its address or certificate is wrong.
         """
-        headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
-        reply: Future[httpx.Response] = Future()
-        # A thread of its own: httpx can't look for a server that has stopped while it waits for the reply.
-        threading.Thread(target=self._send, args=(reply, path, body, headers, end), daemon=True).start()
+        left_s = max(end - time.monotonic(), 0.01)
+        timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
+        method = "GET" if body is None else "POST"
         try:
-            response = self._await(reply, end)
-        except (OSError, httpx.HTTPError) as error:
+            response = self._http().request(
+                method, self.address + path, content=body, headers=self._headers, timeout=timeout
+            )
+        except (OSError, httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             cause = _root_cause(error)
             if self.info is None and isinstance(cause, ssl.SSLError) and (fix := _tls_fix(cause)):
                 raise Rejected(f"{self.address} {fix}", 0) from error
             raise Unavailable(f"{self.address}: {self._describe(error, cause)}") from error
-        self._last_reply = time.monotonic()
         return self._decode(response)
 
     def close(self) -> None:
-        """Close the connections. Requests that await a reply fail within `PROBE_S`."""
         with self._lock:
-            client, self._client, self._closed = self._client, None, True
+            client, self._client = self._client, None
         if client is not None and client[0] == os.getpid():
             client[1].close()
 
@@ -144,52 +133,7 @@ class ServerConnection:
                 context = ssl.create_default_context() if self.address.startswith("https:") else False
                 transport = httpx.HTTPTransport(verify=context, trust_env=False, socket_options=_keepalive())
                 self._client = (os.getpid(), httpx.Client(transport=transport, trust_env=False))
-                self._closed = False
             return self._client[1]
-
-    def _send(
-        self, reply: Future[httpx.Response], path: str, body: bytes | None, headers: Mapping[str, str], end: float
-    ) -> None:
-        left_s = max(end - time.monotonic(), 0.01)
-        timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
-        request = ("GET" if body is None else "POST", self.address + path)
-        try:
-            with self._http().stream(*request, content=body, headers=headers, timeout=timeout) as response:
-                content = bytearray()
-                for part in response.iter_bytes():
-                    content += part
-                    if len(content) > MAX_REPLY_BYTES:
-                        raise httpx.DecodingError(f"its reply is longer than {MAX_REPLY_BYTES >> 20} MB")
-                    if time.monotonic() > end:
-                        raise httpx.ReadTimeout("")
-                plain = {name: value for name, value in response.headers.items() if name != "content-encoding"}
-                reply.set_result(httpx.Response(response.status_code, headers=plain, content=bytes(content)))
-        except Exception as error:
-            reply.set_exception(error)
-
-    def _await(self, reply: Future[httpx.Response], end: float) -> httpx.Response:
-        """Wait for a reply while the server is alive, and until `end`; then raise TimeoutError."""
-        failed_probes, probed_at = 0, time.monotonic()
-        while (left_s := end - time.monotonic()) > 0 and failed_probes < MAX_FAILED_PROBES:
-            with suppress(TimeoutError):
-                return reply.result(min(left_s, PROBE_S))
-            if self._closed:
-                raise ConnectionAbortedError("the connection was closed")
-            failed_probes = 0 if self._is_alive(probed_at) else failed_probes + 1
-            probed_at = time.monotonic()
-        raise TimeoutError
-
-    def _is_alive(self, since: float) -> bool:
-        """Whether the server has replied to anything since then. If not, one of all waiting threads probes it."""
-        with self._probing:
-            if self._last_reply > since:
-                return True
-            if self._last_probe[0] < since:
-                alive = False
-                with suppress(OSError, httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
-                    alive = self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
-                self._last_probe = (time.monotonic(), alive)
-            return self._last_probe[1]
 
     def _decode(self, response: httpx.Response) -> Any:
         try:
@@ -214,7 +158,7 @@ class ServerConnection:
     def _describe(self, error: Exception, cause: BaseException) -> str:
         if isinstance(error, httpx.ConnectTimeout):
             return f"no connection within {CONNECT_TIMEOUT_S:g} s"
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
+        if isinstance(error, httpx.TimeoutException):
             return "no reply in time"
         if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
             may_need_tls = self.info is None and self.address.startswith("http:")
@@ -323,10 +267,7 @@ class ServerSet:
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Socket options that end a connection whose peer is gone.
-
-    Probes use other connections: they succeed if only this one is dead, as when a firewall has forgotten it.
-    """
+    """Socket options that end a connection whose peer is gone, also while a reply is awaited."""
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, DEAD_PEER_S // 2)),

@@ -13,21 +13,19 @@ class RequestError(Exception):
     """A request that is refused, with a message for its sender.
 
     Attributes:
-        status: HTTP status.
+        status: HTTP status. A client may retry after 429 and 503.
         kind: short stable slug, such as "unknown-reward".
-        retry_after_s: seconds until a retry makes sense; None: never.
     """
 
-    def __init__(self, status: int, message: str, *, kind: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, status: int, message: str, *, kind: str) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
-        self.retry_after_s = retry_after_s
 
     def response(self) -> Response:
         headers = {}
-        if self.retry_after_s is not None:
-            headers["retry-after"] = str(max(1, round(self.retry_after_s)))
+        if self.status in (429, 503):
+            headers["retry-after"] = "1"
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         if self.status in (401, 408, 413, 421, 429, 503):

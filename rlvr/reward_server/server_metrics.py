@@ -15,7 +15,6 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "grpo_requests_total": ("Requests answered, by path and status.", ("path", "status")),
     "grpo_requests_refused_total": ("Requests refused before their body was parsed.", ("reason",)),
-    "grpo_requests_repeated_total": ("Repeated requests that were answered without new work.", ()),
     "grpo_rows_total": ("Rows scored, by reward.", ("reward",)),
     "grpo_rows_unscored_total": ("Rows without a value, by reward.", ("reward",)),
     "grpo_reward_sum_total": ("Sum of the values above 0; its rate over that of the rows is their mean.", ("reward",)),
@@ -28,7 +27,6 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 _GAUGES: Mapping[str, str] = {
     "grpo_requests_in_flight": "Requests that are being read or answered.",
-    "grpo_bytes_in_flight": "Bytes of the requests that are being read or answered.",
     "grpo_workers": "Worker processes of each group of rewards, and of the judge.",
     "grpo_workers_busy": "Busy worker processes.",
     "grpo_calls_waiting": "Calls that wait for a worker.",
