@@ -27,30 +27,26 @@ from rlvr.workers.pool import OUT_OF_TIME
 HANDSHAKE_TIMEOUT_S = 10.0
 NO_SERVER = "no reward server answers"
 CONNECT_TIMEOUT_S = 4.0
-MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 2.0  # between attempts, doubled from one to the next
+REJECTED_BACKOFF_S = 60.0  # of a server with another key or other rewards, while others may answer
+DEFAULT_ROWS, DEFAULT_BODY_BYTES = 1024, 16 << 20  # of a request to servers that did not answer yet
 DEAD_PEER_S = 20  # without an acknowledgement from the other end of a connection
 
 
-class Unavailable(Exception):
-    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another.
+class RequestFailed(Exception):
+    """A request without a usable reply. The status is that of the reply, or 0. The message has no full stop."""
 
-    Attributes:
-        retry_after_s: as the server asks.
-        status: of the reply; 0 without one.
-    """
-
-    def __init__(self, message: str, retry_after_s: float | None = None, status: int = 0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.status = status
-
-
-class Rejected(Exception):
-    """The server will never serve this request; the status is 0 without a reply. The message has no full stop."""
-
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Unavailable(RequestFailed):
+    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another."""
+
+
+class Rejected(RequestFailed):
+    """The server will never serve this request."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,7 @@ class ServerConnection:
         info: None before the handshake, and after a reply of a server that was started later.
         handshaking: held during the handshake.
         error: why the last request failed; "" if it did not.
+        requests: number of requests in progress.
     """
 
     def __init__(self, address: str, key: str | None) -> None:
@@ -86,6 +83,7 @@ class ServerConnection:
         self.info: ServerInfo | None = None
         self.handshaking = threading.Lock()
         self.error = ""
+        self.requests = 0
         # Servers give workers to clients in turn.
         self._headers = {"Content-Type": "application/json", "Client-Id": uuid.uuid4().hex}
         if key is not None:
@@ -116,7 +114,7 @@ class ServerConnection:
         except (OSError, httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             cause = _root_cause(error)
             if self.info is None and isinstance(cause, ssl.SSLError) and (fix := _tls_fix(cause)):
-                raise Rejected(f"{self.address} {fix}", 0) from error
+                raise Rejected(f"{self.address} {fix}") from error
             raise Unavailable(f"{self.address}: {self._describe(error, cause)}") from error
         return self._decode(response)
 
@@ -150,9 +148,7 @@ class ServerConnection:
             cause = f"the key is missing or wrong. Set {VARIABLE} here to the server's; {state}"
         message = f"{self.address} replies {response.status_code}: {cause}"
         if response.status_code in (200, 408, 425, 429) or response.status_code >= 500:
-            after = response.headers.get("Retry-After", "")
-            retry_after_s = float(after) if after.isdigit() and len(after) < 5 else None
-            raise Unavailable(message, retry_after_s, response.status_code)
+            raise Unavailable(message, response.status_code)
         raise Rejected(message, response.status_code)
 
     def _describe(self, error: Exception, cause: BaseException) -> str:
@@ -166,24 +162,19 @@ class ServerConnection:
             return f"the connection broke before the reply{fix}"
         return (cause.strerror if isinstance(cause, OSError) else "") or str(error) or type(error).__name__
 
-    def mark_failed(self, error: Unavailable) -> None:
+    def mark_failed(self, error: RequestFailed) -> None:
         """Send nothing for a while, which doubles with each failure in a row."""
         with self._lock:
             self.error = str(error)
             self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)
-            backoff_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s
+            backoff_s = REJECTED_BACKOFF_S if isinstance(error, Rejected) else self._backoff_s
             # Random, so that the clients of a restarted server do not all come back at the same moment.
-            self._retry_at = time.monotonic() + min(backoff_s, 10 * MAX_BACKOFF_S) * random.Random().uniform(0.5, 1.0)
+            self._retry_at = time.monotonic() + backoff_s * random.Random().uniform(0.5, 1.0)
 
     def mark_alive(self) -> None:
         with self._lock:
             self.error = ""
             self._backoff_s = self._retry_at = 0.0
-
-    def cap_backoff(self, seconds: float) -> None:
-        """Shorten the current backoff."""
-        with self._lock:
-            self._retry_at = min(self._retry_at, time.monotonic() + seconds)
 
     def backoff_s(self) -> float:
         """Seconds until the next request may be sent."""
@@ -191,18 +182,28 @@ class ServerConnection:
 
 
 class ServerSet:
-    """Servers that have the same rewards; usable from any thread."""
+    """Servers that have the same rewards; usable from any thread.
+
+    Attributes:
+        rows, body_bytes: the largest request that all known servers accept.
+        closed: requests end without a reply.
+    """
 
     def __init__(self, addresses: Sequence[str], rewards: Sequence[Reward]) -> None:
         self.servers = [ServerConnection(address, client_key(address)) for address in addresses]
         self.rewards = list(rewards)
-        self.closed = False  # requests end without a reply
+        self.rows, self.body_bytes = DEFAULT_ROWS, DEFAULT_BODY_BYTES
+        self.closed = False
         self._warned: set[tuple[str, str]] = set()  # names and addresses of rewards that differ
 
     def close(self) -> None:
         self.closed = True
         for server in self.servers:
             server.close()
+
+    def next(self) -> ServerConnection:
+        """The server to ask next: with the shortest backoff, and the fewest requests in progress."""
+        return min(self.servers, key=lambda server: (server.backoff_s(), server.requests))
 
     def errors(self) -> str:
         """Why servers did not answer last."""
@@ -252,7 +253,7 @@ class ServerSet:
                 )
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
-            except (Rejected, Unavailable) as error:
+            except RequestFailed as error:
                 if error.status in (200, 404):
                     message = f"{server.address} is no reward server, or has one at another path"
                     raise Rejected(f"{message} (it replies {error.status})", error.status) from error
@@ -263,6 +264,8 @@ class ServerSet:
                     message = f"{server.address} has no reward {reward.label}; it serves: {served}"
                     raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
             server.info = info
+            infos = [server.info for server in self.servers if server.info is not None]
+            self.rows, self.body_bytes = min(info.rows for info in infos), min(info.body_bytes for info in infos)
             server.mark_alive()
 
 
