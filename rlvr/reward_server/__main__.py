@@ -24,6 +24,18 @@ from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 
+_LIMITS = ("max_body_mb", "max_rows", "max_requests", "max_deadline_s", "max_test_time_s", "max_test_memory_mb")
+
+
+def _amount(text: str) -> float:
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return float(text)
+
+
+def _count(text: str) -> int:
+    return int(_amount(str(int(text))))
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
@@ -35,27 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         specs = _rewards(options, overrides)
         try:
+            from rlvr.reward_server.request_limits import ServerLimits
             from rlvr.reward_server.server import serve
-            from rlvr.reward_server.server_limits import ServerLimits
             from rlvr.reward_server.service import RewardService
         except ModuleNotFoundError as error:
-            raise InputError(
-                f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt.",
-                kind="package-not-installed",
-            ) from error
+            message = f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt."
+            raise InputError(message, kind="package-not-installed") from error
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-        limits = ServerLimits(
-            body_bytes=options.max_body_mb << 20,
-            rows=options.max_rows,
-            requests=options.max_requests,
-            deadline_s=options.max_deadline_s,
-            test_time_s=options.max_test_time_s,
-            test_memory_mb=options.max_test_memory_mb,
-            weak_sandbox=options.allow_weak_sandbox,
-        )
-        tests, workers, label_column = options.tests, options.workers, options.label_column
+        limits = ServerLimits(**{name: getattr(options, name) for name in (*_LIMITS, "allow_weak_sandbox")})
         return serve(
-            RewardService(specs, limits, tests=tests, workers=workers, label_column=label_column),
+            RewardService(specs, limits, options.tests, options.workers, options.label_column),
             host=options.host,
             port=options.port,
             key_file=options.key_file,
@@ -91,16 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--max_test_memory_mb", type=_amount, default=4096.0, help="the same for memory; default: 4096")
     add("--allow_weak_sandbox", action="store_true", help="let clients run programs that can't be confined")
     return parser
-
-
-def _amount(text: str) -> float:
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return float(text)
-
-
-def _count(text: str) -> int:
-    return int(_amount(str(int(text))))
 
 
 def _rewards(options: argparse.Namespace, overrides: Sequence[str]) -> list[RewardSpec]:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from rlvr.errors import InputError
-from rlvr.reward_server.request_error import RequestError, json_response
+from rlvr.reward_server.request_limits import RequestError, json_response
 from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, ScoreRequest
 from rlvr.reward_server.server_metrics import CONTENT_TYPE
 from rlvr.reward_server.service import RewardService
@@ -36,7 +36,7 @@ def make_app(service: RewardService) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        to_thread.current_default_thread_limiter().total_tokens = service.limits.requests
+        to_thread.current_default_thread_limiter().total_tokens = service.limits.max_requests
         yield
 
     # No pages: FastAPI's load their scripts from other hosts.
@@ -90,7 +90,6 @@ def make_app(service: RewardService) -> FastAPI:
         (InputError, _refuse_input),
         (RequestValidationError, _refuse_body),
         (HTTPException, _refuse_path),
-        (Exception, _fail),
     ):
         app.add_exception_handler(error, handler)
     return app
@@ -120,7 +119,3 @@ async def _refuse_body(_: Request, error: Any) -> Response:
 async def _refuse_path(_: Request, error: Any) -> Response:
     content = {"detail": error.detail, "kind": _KINDS.get(error.status_code, "refused")}
     return json_response(content, error.status_code, dict(error.headers or {}))
-
-
-async def _fail(_: Request, error: Any) -> Response:
-    return json_response({"detail": "The server failed; its log has the traceback.", "kind": "internal"}, 500)

@@ -16,7 +16,7 @@ import time
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rlvr.reward_server.request_error import RequestError
+from rlvr.reward_server.request_limits import RequestError
 from rlvr.reward_server.service import RewardService
 from rlvr.scoring.reward_key import is_loopback
 from rlvr.workers.pool import Caller
@@ -47,16 +47,14 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
         headers = Headers(scope=scope)
         try:
             # The server would read, and hold, the body of another method.
             if scope["path"] not in OPEN_PATHS or scope["method"] != "GET":
                 self._check_key(headers, scope["client"])
             if scope["method"] != "POST":
-                await self.app(scope, receive, send)
-                return
+                return await self.app(scope, receive, send)
             self._check_capacity(headers)
             self._in_flight += 1
             try:
@@ -99,11 +97,11 @@ class RequestGuard:
         if not self.service.ready:
             message = "The server has not started yet. Retry, or use another server."
             raise self._refuse("starting", 503, message, "not-ready")
-        if self._in_flight >= self.limits.requests:
+        if self._in_flight >= self.limits.max_requests:
             message = f"The server is busy with {self._in_flight} requests. Retry later."
             raise self._refuse("too many", 429, message, "busy")
         if int(headers.get("content-length", 0)) > self.limits.body_bytes:  # h11 has checked that it is a number
-            limit = f"{self.limits.body_bytes:,} bytes"
+            limit = f"{self.limits.max_body_mb} MB"
             message = f"The body exceeds {limit}. Send fewer rows at a time, or refer to stored tests by id."
             raise self._refuse("too large", 413, message, "too-large")
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.reward_server.request_error import RequestError
+from rlvr.reward_server.request_limits import RequestError, ServerLimits, check_limit
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
-from rlvr.reward_server.server_limits import ServerLimits, check_limit
 from rlvr.reward_server.server_metrics import Metrics
 from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.scoring.reward_worker import served_item
@@ -34,11 +33,7 @@ class JudgeService:
         self.pool = WorkerPool(function, processes=workers, inherit_env=True, start_s=START_S)
 
     def judge(self, request: JudgeRequest, caller: Caller) -> list[dict[str, Any]]:
-        """The judgement of each submission.
-
-        Raises:
-            RequestError: a submission is invalid, or exceeds a limit; the sandbox is unavailable; or the timeout.
-        """
+        """The judgement of each submission."""
         # The rows that this request refers to, each read once.
         stored_row = functools.cache(self.stored_tests.row)
         submissions = [
@@ -47,7 +42,7 @@ class JudgeService:
         ]
         tests = [submission.pop("tests") for submission in submissions]
         item = served_item({"submissions": submissions, "tests": tests}, reasons=request.reasons)
-        deadline_s = min(request.deadline_s or self.limits.deadline_s, self.limits.deadline_s)
+        deadline_s = min(request.deadline_s or self.limits.max_deadline_s, self.limits.max_deadline_s)
         judgements = self._call_worker(item, deadline_s, caller)
         for submission, judgement in zip(submissions, judgements, strict=True):
             self.metrics.add("grpo_programs_total", submission["language"])
@@ -99,13 +94,13 @@ class JudgeService:
             "tests": row["tests"] if submission.tests is None else submission.tests,
             "language": arguments["language"] or "python",
             "limits": limits,
-            "allow_weak_sandbox": self.limits.weak_sandbox,
+            "allow_weak_sandbox": self.limits.allow_weak_sandbox,
         }
 
     def _check_limits(self, where: str, limits: Mapping[str, Any]) -> None:
         for name in ("time_s", "wall_s", "compile_time_s"):  # compiling and sleeping occupy the machine, too
-            check_limit(where, name, limits.get(name), self.limits.test_time_s)
-        check_limit(where, "memory_mb", limits.get("memory_mb"), self.limits.test_memory_mb)
+            check_limit(where, name, limits.get(name), self.limits.max_test_time_s)
+        check_limit(where, "memory_mb", limits.get("memory_mb"), self.limits.max_test_memory_mb)
         check_limit(where, "output_kb", limits.get("output_kb"), MAX_OUTPUT_KB)
         check_limit(where, "processes", limits.get("processes"), MAX_PROCESSES)
         try:

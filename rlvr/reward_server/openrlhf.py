@@ -13,44 +13,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.reward_server.request_error import RequestError, check_length
+from rlvr.reward_server.request_limits import RequestError, check_length
 from rlvr.scoring.reward import Reward
 
 # Special tokens that end a turn, as tokenizers decode them. Left in, they would be part of the answer.
-END_TOKENS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<end_of_turn>",
-    "<｜end▁of▁sentence｜>",
-    "<|end|>",
-    "<pad>",
-    "<|pad|>",
-)
+_NAMES = ("im_end", "endoftext", "eot_id", "end_of_text", "end", "pad")
+END_TOKENS = ("</s>", "<eos>", "<end_of_turn>", "<pad>", "<｜end▁of▁sentence｜>", *(f"<|{name}|>" for name in _NAMES))
 _MAX_PREFIX = 64  # characters of special tokens before the prompt in a decoded query
 _INPUT_ERROR = "raised InputError: "
 
 
 def extract_completion(query: str, prompt: str, row: int) -> str:
-    """The part of a query after its prompt, without the special tokens at its end.
-
-    Raises:
-        RequestError: the query does not begin with its prompt.
-    """
+    """The part of a query after its prompt, without the special tokens at its end."""
     start = query.find(prompt, 0, len(prompt) + _MAX_PREFIX)
     if start < 0:
         message = f"Row {row}: the query does not begin with its prompt. Check tokenizer and chat template."
         raise RequestError(422, message, kind="prompt-mismatch")
     completion = query[start + len(prompt) :]
-    while True:
-        stripped = completion.rstrip()
-        token = next((token for token in END_TOKENS if stripped.endswith(token)), None)
-        if token is None:
-            return completion
-        completion = stripped[: -len(token)]
+    while (stripped := completion.rstrip()).endswith(END_TOKENS):
+        completion = stripped[: -len(next(filter(stripped.endswith, END_TOKENS)))]
+    return completion
 
 
 class LabelColumns:
@@ -72,11 +54,7 @@ class LabelColumns:
         self.column = column if column is not None else self.names[0] if len(self.names) == 1 else None
 
     def columns(self, labels: Sequence[Any], rows: int) -> dict[str, list[Any]]:
-        """The columns of the rows.
-
-        Raises:
-            RequestError: there are not as many labels as rows, or a label lacks a column.
-        """
+        """The columns of the rows."""
         if not self.names:
             return {}
         check_length("labels", labels, rows, "entries in query")
@@ -86,9 +64,8 @@ class LabelColumns:
 
     def _row(self, label: Any, row: int) -> dict[str, Any]:
         content = label
-        if isinstance(label, str) and label.lstrip().startswith("{"):
-            with contextlib.suppress(ValueError, RecursionError):
-                content = json.loads(label)
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            content = json.loads(label)
         if isinstance(content, dict) and set(self.names) <= content.keys():
             return content
         if self.column is None:
@@ -101,11 +78,7 @@ class LabelColumns:
 def missing_reward_error(row: int, results: Sequence[Mapping[str, Any]]) -> RequestError:
     """The error for a row without a reward: the protocol has no null, and any number would be trained on.
 
-    422 if a reward refuses the row's data. 503 if a retry may help.
-
-    Args:
-        row: the first one without a value.
-        results: the results of `/score`.
+    422 if a reward refuses the row's data. 503 if a retry may help. `results` are those of `/score`.
     """
     unscored = [result for result in results if any(value is None for value in result["values"])]
     for result in unscored:

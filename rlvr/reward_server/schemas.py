@@ -45,7 +45,7 @@ class ScoreRequest(_StrictModel):
     )
     prompts: list[Any] = Field(description="One a row: text, or a list of chat messages.")
     completions: list[str | list[dict[str, Any]]] = Field(
-        fail_fast=True, description="One a row: text, or a list of chat messages."
+        min_length=1, fail_fast=True, description="One a row: text, or a list of chat messages."
     )
     columns: dict[str, list[Any]] = Field(
         default_factory=dict,
@@ -120,11 +120,10 @@ class OpenRLHFRequest(BaseModel):
     """The request of OpenRLHF to a remote reward model; unknown keys are ignored."""
 
     query: list[str] = Field(
-        fail_fast=True, description="Prompt and completion together, as the tokenizer decodes them."
+        min_length=1, fail_fast=True, description="Prompt and completion together, as the tokenizer decodes them."
     )
     prompts: list[str] = Field(fail_fast=True, description="The beginning of each `query`.")
     labels: list[Any] = Field(
         default_factory=list,
-        description="One a row: the value of the one column that the rewards read, or an object of several (also as "
-        "JSON).",
+        description="One a row: the value of the only column that the rewards read, or an object, also as JSON.",
     )

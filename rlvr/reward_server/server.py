@@ -37,11 +37,7 @@ def serve(
 ) -> int:
     """Run a server until SIGTERM or Ctrl-C (twice: end requests in progress); return the exit code.
 
-    Args:
-        host, port: address; port 0: any free port.
-        key_file: file of the key that requests must send; None: see `rlvr.reward_server.server_key`.
-        no_key: answer without a key; only on a loopback address.
-        shutdown_timeout_s: time for requests in progress at shutdown.
+    The arguments are those of the command (`python -m rlvr.reward_server --help`).
 
     Raises:
         InputError: a setting is wrong, the server can't listen, or the rewards do not start.
@@ -168,6 +164,7 @@ class _Connection(H11Protocol):
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency and self.idle:
             oldest = next(iter(self.idle))
             del self.idle[oldest]
+            self.connections.discard(oldest)  # now, and not in the loop's next turn: uvicorn counts them
             oldest.transport.abort()
         self._note_idle()
 

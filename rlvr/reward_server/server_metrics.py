@@ -44,13 +44,8 @@ class Metrics:
             name: prometheus.Counter(name, text, labels, registry=registry)
             for name, (text, labels) in _COUNTERS.items()
         }
-        self._seconds = prometheus.Histogram(
-            "grpo_request_seconds",
-            "From the last byte of a request to its answer.",
-            ["path"],
-            buckets=BUCKETS,
-            registry=registry,
-        )
+        text = "From the last byte of a request to its answer."
+        self._seconds = prometheus.Histogram("grpo_request_seconds", text, ["path"], buckets=BUCKETS, registry=registry)
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Add to a counter. Negative values, NaN and infinity are ignored: a counter only rises."""

@@ -12,12 +12,12 @@ from typing import Any
 from rlvr.config.specs import RewardSpec
 from rlvr.reward_server.judge_service import JudgeService
 from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
-from rlvr.reward_server.request_error import RequestError, check_length
+from rlvr.reward_server.request_limits import RequestError, ServerLimits, check_length
 from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
 from rlvr.reward_server.served_rewards import ServedRewards
-from rlvr.reward_server.server_limits import ServerLimits
 from rlvr.reward_server.server_metrics import Metrics
 from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring.registry import environment_info
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
 from rlvr.scoring.reward_worker import WIRE_STATUS
@@ -29,14 +29,9 @@ class RewardService:
     """The operations behind the server's paths, on the workers of the rewards and of the judge.
 
     Args:
-        rewards: the rewards that it serves.
         tests: JSONL file of stored tests.
         workers: processes for each group of rewards; None: the default.
         label_column: column of OpenRLHF's labels.
-
-    Attributes:
-        ready: whether the workers have started.
-        instance: another one for each start of a server.
 
     Raises:
         InputError: a setting is wrong.
@@ -46,7 +41,6 @@ class RewardService:
         self,
         rewards: Sequence[RewardSpec],
         limits: ServerLimits,
-        *,
         tests: Path | None = None,
         workers: int | None = None,
         label_column: str | None = None,
@@ -57,8 +51,9 @@ class RewardService:
         self.rewards = ServedRewards(rewards, limits, workers)
         self.labels = LabelColumns(self.rewards.rewards, label_column)
         self.programs = JudgeService(limits, self.stored_tests, metrics, self.rewards.workers)
-        self.ready = False
-        self.instance = uuid.uuid4().hex
+        self.ready = False  # whether the workers have started
+        self.environment_info: dict[str, str] = {}
+        self.instance = uuid.uuid4().hex  # another one for each start of a server
         metrics.set_gauge("grpo_ready", lambda: float(self.ready))
         metrics.set_gauge("grpo_workers", lambda: self.rewards.workers)
         metrics.set_gauge("grpo_workers_busy", lambda: sum(pool.load()[0] for pool in self.pools))
@@ -69,14 +64,16 @@ class RewardService:
         return [*self.rewards.pools.values(), self.programs.pool]
 
     def start(self) -> None:
-        """Start all workers.
+        """Start all workers, and wait until they have made their imports.
 
         Raises:
             WorkerError: they do not start.
         """
-        self.programs.pool.launch()
-        self.rewards.start()
-        self.programs.pool.start()
+        for pool in self.pools:
+            pool.launch()
+        self.environment_info = environment_info(self.rewards.rewards)
+        for pool in self.pools:
+            pool.start()
 
     def close(self) -> None:
         """End all workers: calls in progress and later ones fail with 503."""
@@ -85,13 +82,12 @@ class RewardService:
 
     def describe(self) -> dict[str, Any]:
         """The rewards, limits and environment, so that a client can compare them with its own."""
-        limits = {"rows": self.limits.rows, "body_bytes": self.limits.body_bytes, "deadline_s": self.limits.deadline_s}
         return {
             "rewards": self.rewards.describe(),
-            "limits": limits,
+            "limits": {"rows": self.limits.max_rows, "body_bytes": self.limits.body_bytes},
             "instance": self.instance,
             "workers": self.rewards.workers,
-            "conditions": self.rewards.environment_info,
+            "conditions": self.environment_info,
             "sandbox": detect_capabilities().describe(),
         }
 
@@ -106,9 +102,7 @@ class RewardService:
         self.rewards.check(request.rewards, columns)
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
-        scored = (
-            self.rewards.score(request, columns, numbers, state, caller) if count else [[] for _ in request.rewards]
-        )
+        scored = self.rewards.score(request, columns, numbers, state, caller)
         for reward, results in zip(request.rewards, scored, strict=True):
             values = _values(results, count)
             self._count(reward.name, results, values)
@@ -122,7 +116,7 @@ class RewardService:
         add("grpo_rows_total", name, by=len(values))
         add("grpo_rows_unscored_total", name, by=sum(value is None for value in values))
         add("grpo_reward_sum_total", name, by=sum(value for value in values if value is not None and value > 0))
-        rows_per_call = len(values) / max(len(results), 1)
+        rows_per_call = len(values) / len(results)
         for result in results:
             call = CallResult.from_task(result)
             done = result.status == "done"
@@ -140,7 +134,7 @@ class RewardService:
         reward = RequestedReward(name=request.name, options=request.options)
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check([reward], columns)
-        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.deadline_s, caller)}
+        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.max_deadline_s, caller)}
 
     def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
         self.limits.check_rows(len(request.submissions))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rlvr.reward_server.guard import RequestGuard
-from rlvr.reward_server.server_limits import ServerLimits
+from rlvr.reward_server.request_limits import ServerLimits
 from rlvr.reward_server.service import RewardService
 from scripts import serve_rewards
 from tests.support.reward_servers import RewardServer, recipe_of
@@ -141,15 +141,33 @@ def test_a_large_content_length_is_refused_before_the_body_is_sent(server: Rewar
         (b"", 422, "invalid-body", "JSON", "empty"),
         (b"[" * 100_000, 400, "invalid-json", "", "nested too deeply"),
         (b'{"rewards": ["x"], "prompts": "\xff"}', 400, "invalid-json", "", "not UTF-8"),
-        ({"rewards": [], "prompts": [], "completions": []}, 422, "invalid-body", "rewards", "no reward"),
-        ({"rewards": ["x"], "prompts": [], "completions": [], "colums": {}}, 422, "invalid-body", "colums", "a typo"),
-        ({"rewards": ["x"], "prompts": [], "completions": []}, 404, "unknown-reward", "'x'", "not served"),
-        ({"rewards": ["rewards/code_quality.py"], "prompts": [], "completions": []}, 404, "unknown-reward", "", "file"),
+        ({"rewards": [], "prompts": ["a"], "completions": ["a"]}, 422, "invalid-body", "rewards", "no reward"),
+        (
+            {"rewards": ["x"], "prompts": [], "completions": ["a"], "colums": {}},
+            422,
+            "invalid-body",
+            "colums",
+            "a typo",
+        ),
+        ({"rewards": ["x"], "prompts": ["a"], "completions": ["a"]}, 404, "unknown-reward", "'x'", "not served"),
+        (
+            {"rewards": ["rewards/code_tiered.py"], "prompts": [""], "completions": [""]},
+            404,
+            "unknown-reward",
+            "",
+            "file",
+        ),
         ({"rewards": ["os.system"], "prompts": ["id"], "completions": ["id"]}, 404, "unknown-reward", "", "function"),
-        ({"rewards": ["x"], "prompts": ["a"], "completions": []}, 422, "length-mismatch", "prompts", "two lengths"),
+        (
+            {"rewards": ["x"], "prompts": [], "completions": ["a"]},
+            422,
+            "length-mismatch",
+            "prompts",
+            "two lengths",
+        ),
         ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "too-large", "51", "many rows"),
         (
-            {"rewards": ["x"], "prompts": [], "completions": [], "columns": {"log_metric": []}},
+            {"rewards": ["x"], "prompts": ["a"], "completions": ["a"], "columns": {"log_metric": [1]}},
             422,
             "reserved-column",
             "log_metric",

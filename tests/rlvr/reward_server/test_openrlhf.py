@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
-from rlvr.reward_server.request_error import RequestError
+from rlvr.reward_server.request_limits import RequestError
 from rlvr.scoring.reward import Reward
 
 INPUT = "raised InputError: Reward r, row 1 of the batch: the column tests is 3, but should be a list of tests."

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.reward_server.request_error import RequestError
+from rlvr.reward_server.request_limits import RequestError
 from rlvr.reward_server.stored_tests import StoredTests
 
 

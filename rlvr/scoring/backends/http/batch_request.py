@@ -27,21 +27,13 @@ _STATUS_OF = {wire: status for status, wire in WIRE_STATUS.items()}
 
 @dataclass
 class RequestShard:
-    """Rows of a batch in one request.
+    """Rows of a batch in one request."""
 
-    Attributes:
-        rows: numbers in the batch.
-        calls: indices of the calls that the request makes: one per reward for all rows, or one per row of one reward.
-        one_by_one: whether it makes calls for single rows.
-        results: of `calls`.
-        rejected: why no server will serve the request.
-    """
-
-    rows: list[int]
-    calls: list[int]
+    rows: list[int]  # numbers in the batch
+    calls: list[int]  # indices: a call per reward for all rows, or with `one_by_one` a call per row of one reward
     one_by_one: bool = False
-    results: list[CallResult] | None = None
-    rejected: str = ""
+    results: list[CallResult] | None = None  # of `calls`
+    rejected: str = ""  # why no server will serve the request
 
 
 class BatchRequest:
@@ -172,11 +164,7 @@ def split_rows(
 
 
 def write_body(
-    rewards: Sequence[Reward],
-    calls: Sequence[RewardCall],
-    shard: RequestShard,
-    timeout_s: float,
-    batch_timeout_s: float,
+    rewards: Sequence[Reward], calls: Sequence[RewardCall], shard: RequestShard, timeout_s: float, budget_s: float
 ) -> bytes:
     """Write a request to `/score`."""
     batch = calls[0].batch
@@ -198,7 +186,7 @@ def write_body(
         "one_by_one": json.dumps(shard.one_by_one),
         "rows": json.dumps(shard.rows),
         "deadline_s": json.dumps(_seconds(timeout_s)),
-        "budget_s": json.dumps(_seconds(batch_timeout_s)),
+        "budget_s": json.dumps(_seconds(budget_s)),
     }
     return f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in fields.items())}}}".encode()
 

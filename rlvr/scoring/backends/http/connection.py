@@ -51,39 +51,24 @@ class Rejected(RequestFailed):
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says about itself (`/rewards`).
+    """What a server says about itself (`/rewards`)."""
 
-    Attributes:
-        rows, body_bytes: its largest request.
-        environment_info: what its scores depend on.
-        differing: names of rewards whose file is not the local one.
-        instance: another one for each start of a server.
-    """
-
-    rows: int
+    rows: int  # of its largest request
     body_bytes: int
     environment_info: Mapping[str, str]
-    differing: frozenset[str]
-    instance: str
+    differing: frozenset[str]  # names of rewards whose file is not the local one
+    instance: str  # another one for each start of a server
 
 
 class ServerConnection:
-    """Client of one server; usable from any thread, and in forked processes.
-
-    Attributes:
-        address: as in the recipe.
-        info: None before the handshake, and after a reply of a server that was started later.
-        handshaking: held during the handshake.
-        error: why the last request failed; "" if it did not.
-        requests: number of requests in progress.
-    """
+    """Client of one server; usable from any thread, and in forked processes."""
 
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
-        self.info: ServerInfo | None = None
+        self.info: ServerInfo | None = None  # None before the handshake, and after the server has restarted
         self.handshaking = threading.Lock()
-        self.error = ""
-        self.requests = 0
+        self.error = ""  # why the last request failed
+        self.requests = 0  # in progress
         # Servers give workers to clients in turn.
         self._headers = {"Content-Type": "application/json", "Client-Id": uuid.uuid4().hex}
         if key is not None:
@@ -182,18 +167,13 @@ class ServerConnection:
 
 
 class ServerSet:
-    """Servers that have the same rewards; usable from any thread.
-
-    Attributes:
-        rows, body_bytes: the largest request that all known servers accept.
-        closed: requests end without a reply.
-    """
+    """Servers that have the same rewards; usable from any thread."""
 
     def __init__(self, addresses: Sequence[str], rewards: Sequence[Reward]) -> None:
         self.servers = [ServerConnection(address, client_key(address)) for address in addresses]
         self.rewards = list(rewards)
-        self.rows, self.body_bytes = DEFAULT_ROWS, DEFAULT_BODY_BYTES
-        self.closed = False
+        self.rows, self.body_bytes = DEFAULT_ROWS, DEFAULT_BODY_BYTES  # of a request that all of them accept
+        self.closed = False  # requests end without a reply
         self._warned: set[tuple[str, str]] = set()  # names and addresses of rewards that differ
 
     def close(self) -> None:
@@ -221,12 +201,11 @@ class ServerSet:
         """Rewards whose file on a server differs from the local one, each returned once."""
         found = []
         for reward in self.rewards:
-            differing = {
-                server.address for server in self.servers if server.info and reward.name in server.info.differing
-            }
-            new = sorted(address for address in differing if (reward.name, address) not in self._warned)
-            self._warned.update((reward.name, address) for address in new)
-            found += [differing_file(reward, new)] if new else []
+            known = [(server.address, server.info) for server in self.servers if server.info is not None]
+            differing = {(reward.name, address) for address, info in known if reward.name in info.differing}
+            if new := sorted(differing - self._warned):
+                self._warned |= differing
+                found.append(differing_file(reward, [address for _, address in new]))
         return found
 
     def handshake(self, server: ServerConnection, end: float) -> None:
@@ -258,11 +237,9 @@ class ServerSet:
                     message = f"{server.address} is no reward server, or has one at another path"
                     raise Rejected(f"{message} (it replies {error.status})", error.status) from error
                 raise
-            for reward in self.rewards:
-                if reward.label not in digests:
-                    served = ", ".join(digests) or "none"
-                    message = f"{server.address} has no reward {reward.label}; it serves: {served}"
-                    raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
+            if missing := next((reward.label for reward in self.rewards if reward.label not in digests), None):
+                message = f"{server.address} has no reward {missing}; it serves: {', '.join(digests) or 'none'}"
+                raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
             server.info = info
             infos = [server.info for server in self.servers if server.info is not None]
             self.rows, self.body_bytes = min(info.rows for info in infos), min(info.body_bytes for info in infos)
@@ -289,10 +266,8 @@ def _root_cause(error: BaseException) -> BaseException:
 def _tls_fix(error: ssl.SSLError) -> str | None:
     """What to do about an address or a certificate that no retry would mend."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). Check the certificate's "
-            "name and dates, or set SSL_CERT_FILE to the certificate of its authority"
-        )
+        fix = "Check the certificate's name and dates, or set SSL_CERT_FILE to the certificate of its authority"
+        return f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). {fix}"
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return "does not speak TLS: write http:// in place of https://"
     return None
