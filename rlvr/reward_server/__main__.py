@@ -24,6 +24,18 @@ from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 
+_LIMITS = ("max_body_mb", "max_rows", "max_requests", "max_deadline_s", "max_test_time_s", "max_test_memory_mb")
+
+
+def _amount(text: str) -> float:
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return float(text)
+
+
+def _count(text: str) -> int:
+    return int(_amount(str(int(text))))
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
@@ -34,47 +46,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.silence_libraries()
     try:
         specs = _rewards(options, overrides)
-        for name in ("max_body_mb", "max_rows", "max_requests", "workers"):
-            value = getattr(options, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name} is {value}. It must be at least 1.", kind="out-of-range", key=name)
-        for name in ("shutdown_timeout_s", "max_deadline_s", "max_test_time_s", "max_test_memory_mb"):
-            value = getattr(options, name)
-            if not (value > 0 or (name == "shutdown_timeout_s" and value == 0)):
-                raise InputError(f"--{name} is {value:g}. It must be positive.", kind="out-of-range", key=name)
         try:
-            from rlvr.reward_server import server
+            from rlvr.reward_server.request_limits import ServerLimits
+            from rlvr.reward_server.server import serve
+            from rlvr.reward_server.service import RewardService
         except ModuleNotFoundError as error:
-            raise InputError(
-                f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt.",
-                kind="package-not-installed",
-            ) from error
-        from rlvr.reward_server.limits import ServerLimits
-
+            message = f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt."
+            raise InputError(message, kind="package-not-installed") from error
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-        return server.serve(
-            server.ServerConfig(
-                specs,
-                host=options.host,
-                port=options.port,
-                key_file=options.key_file,
-                no_key=options.no_key,
-                tests=options.tests,
-                workers=options.workers,
-                label_column=options.label_column,
-                shutdown_timeout_s=options.shutdown_timeout_s,
-                limits=ServerLimits(
-                    body_bytes=options.max_body_mb << 20,
-                    parsed_bytes=max(256, 4 * options.max_body_mb) << 20,
-                    total_bytes=max(512, 8 * options.max_body_mb) << 20,
-                    rows=options.max_rows,
-                    requests=options.max_requests,
-                    deadline_s=options.max_deadline_s,
-                    test_time_s=options.max_test_time_s,
-                    test_memory_mb=options.max_test_memory_mb,
-                    weak_sandbox=options.allow_weak_sandbox,
-                ),
-            )
+        limits = ServerLimits(**{name: getattr(options, name) for name in (*_LIMITS, "allow_weak_sandbox")})
+        return serve(
+            RewardService(specs, limits, options.tests, options.workers, options.label_column),
+            host=options.host,
+            port=options.port,
+            key_file=options.key_file,
+            no_key=options.no_key,
+            shutdown_timeout_s=options.shutdown_timeout_s,
         )
     except InputError as error:
         console.error(str(error))
@@ -93,16 +80,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--key_file", type=Path, metavar="FILE", help="file with the key; default: GRPO_REWARDS_KEY, or a key is made")
     add("--no_key", action="store_true", help="answer without a key, on a loopback address")
     add("--tests", type=Path, metavar="FILE", help="stored tests: JSONL, rows with id and tests")
-    add("--workers", type=int, metavar="N", help="processes for each group of rewards; default: 2 to 4")
+    add("--workers", type=_count, metavar="N", help="processes for each group of rewards; default: 2 to 4")
     add("--label_column", metavar="NAME", help="column of OpenRLHF's labels")
-    add("--shutdown_timeout_s", type=float, default=120.0, help="time for requests in progress; default: 120")
+    add("--shutdown_timeout_s", type=_amount, default=120.0, help="time for requests in progress; default: 120")
     add = parser.add_argument_group("limits of a request").add_argument
-    add("--max_body_mb", type=int, default=64, help="default: 64")
-    add("--max_rows", type=int, default=8192, help="default: 8192")
-    add("--max_requests", type=int, default=128, help="at the same time; default: 128")
-    add("--max_deadline_s", type=float, default=900.0, help="time of work on a request; default: 900")
-    add("--max_test_time_s", type=float, default=60.0, help="limit that a client may set for a test; default: 60")
-    add("--max_test_memory_mb", type=float, default=4096.0, help="the same for memory; default: 4096")
+    add("--max_body_mb", type=_count, default=64, help="default: 64")
+    add("--max_rows", type=_count, default=8192, help="default: 8192")
+    add("--max_requests", type=_count, default=128, help="at the same time; default: 128")
+    add("--max_deadline_s", type=_amount, default=900.0, help="time of work on a request; default: 900")
+    add("--max_test_time_s", type=_amount, default=60.0, help="limit that a client may set for a test; default: 60")
+    add("--max_test_memory_mb", type=_amount, default=4096.0, help="the same for memory; default: 4096")
     add("--allow_weak_sandbox", action="store_true", help="let clients run programs that can't be confined")
     return parser
 

@@ -2,80 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from anyio import to_thread
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from rlvr.reward_server.errors import json_response
-from rlvr.reward_server.metrics import CONTENT_TYPE
-from rlvr.reward_server.middleware import OPEN_PATHS, RequestGuard
-from rlvr.reward_server.request_body import Model, parse_body
-from rlvr.reward_server.schemas import (
-    CheckRequest,
-    JudgeRequest,
-    OpenRLHFRequest,
-    ScoreRequest,
-    add_schemas,
-    openapi_body,
-)
+from rlvr.errors import InputError
+from rlvr.reward_server.request_limits import RequestError, json_response
+from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, ScoreRequest
+from rlvr.reward_server.server_metrics import CONTENT_TYPE
 from rlvr.reward_server.service import RewardService
-from rlvr.workers.pool import Caller
 
+MAX_ERRORS = 5  # of an invalid body, in the answer
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": text}
-    for status, text in (
-        (400, "Invalid JSON."),
-        (401, "The key is missing or wrong."),
-        (404, "Unknown reward, id or column."),
-        (408, "The request took too long to arrive."),
-        (411, "No Content-Length."),
-        (413, "Too large."),
-        (415, "Not application/json."),
-        (422, "Invalid content."),
-        (429, "Too many requests: see Retry-After."),
-        (503, "Starting, shutting down, or failed: see Retry-After."),
-    )
+    status: {"description": HTTPStatus(status).phrase} for status in (400, 401, 404, 408, 413, 422, 429, 500, 503)
 }
+_KINDS = {400: "invalid-json", 404: "unknown-path", 405: "wrong-method"}
 
 
 class _MetricsPage(Response):
     media_type = CONTENT_TYPE
 
 
-_CLOSE = {"connection": "close"}  # open to all: a client without a key keeps no connection
+def make_app(service: RewardService) -> FastAPI:
+    """Make the application, which works behind a `RequestGuard`."""
 
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        to_thread.current_default_thread_limiter().total_tokens = service.limits.max_requests
+        yield
 
-def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
-    """Make the application behind the guard."""
     # No pages: FastAPI's load their scripts from other hosts.
-    app = FastAPI(
-        title="grpo-recipes reward server", description=__doc__ or "", version="1", docs_url=None, redoc_url=None
-    )
+    title, description = "grpo-recipes reward server", __doc__ or ""
+    app = FastAPI(title=title, description=description, docs_url=None, redoc_url=None, lifespan=lifespan)
+    keyed = APIRouter(dependencies=[Depends(HTTPBearer(auto_error=False))])  # describes the key; the guard checks it
 
-    def post(path: str, model: type[Model], run: Callable[[Model, Caller], Any], summary: str) -> None:
-        async def endpoint(request: Request) -> Response:
-            def work(body: bytearray, caller: Caller) -> Response:
-                return json_response(run(parse_body(model, request.headers, body, service.limits), caller))
+    @keyed.post("/score", responses=_ERRORS)
+    def score(body: ScoreRequest, request: Request) -> Response:
+        """Score completions with rewards of this server."""
+        return json_response(service.score(body, request.scope["caller"]))
 
-            return await guard.answer(request, work)
+    @keyed.post("/check", responses=_ERRORS)
+    def check(body: CheckRequest, request: Request) -> Response:
+        """Check rows of the data before training: a message or null each."""
+        return json_response(service.check(body, request.scope["caller"]))
 
-        name = path.strip("/")
-        app.post(path, name=name, description=summary, responses=_ERRORS, openapi_extra=openapi_body(model))(endpoint)
+    @keyed.post("/judge", responses=_ERRORS)
+    def judge(body: JudgeRequest, request: Request) -> Response:
+        """Run programs against tests in the sandbox; return their verdicts."""
+        return json_response(service.judge(body, request.scope["caller"]))
 
-    post("/score", ScoreRequest, service.score, "Score completions with rewards of this server.")
-    post("/check", CheckRequest, service.check, "Check rows of the data before training: a message or null each.")
-    post("/judge", JudgeRequest, service.judge, "Run programs against tests in the sandbox; return their verdicts.")
-    post("/get_reward", OpenRLHFRequest, service.get_reward, "OpenRLHF's remote reward model: the weighted sum.")
+    @keyed.post("/get_reward", responses=_ERRORS)
+    def get_reward(body: OpenRLHFRequest, request: Request) -> Response:
+        """OpenRLHF's remote reward model: the weighted sum."""
+        return json_response(service.get_reward(body, request.scope["caller"]))
 
-    @app.get("/rewards")
+    @keyed.get("/rewards")
     async def rewards() -> Response:
         """The rewards of this server and its limits. Clients compare them with their own."""
         return json_response(service.describe())
 
-    @app.get("/metrics", response_class=_MetricsPage)
+    @keyed.get("/metrics", response_class=_MetricsPage)
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         return _MetricsPage(service.metrics.page())
@@ -83,29 +77,45 @@ def make_app(service: RewardService, guard: RequestGuard) -> FastAPI:
     @app.get("/healthz")
     async def healthz() -> Response:
         """Liveness."""
-        return json_response({"status": "ok"}, headers=_CLOSE)
+        return json_response({"status": "ok"})
 
     @app.get("/readyz")
     async def readyz() -> Response:
-        """Readiness: 503 while the workers start, and during shutdown."""
-        state = "ending" if guard.draining else "ready" if guard.ready else "starting"
-        return json_response({"status": state}, 200 if state == "ready" else 503, _CLOSE)
+        """Readiness: 503 while the workers start."""
+        return json_response({"status": "ready"}) if service.ready else json_response({"status": "starting"}, 503)
 
-    @app.exception_handler(HTTPException)
-    async def refuse(request: Request, error: HTTPException) -> Response:
-        """Answer requests of unknown paths and methods."""
-        kind = "unknown-path" if error.status_code == 404 else "wrong-method"
-        return json_response({"detail": error.detail, "kind": kind}, error.status_code, dict(error.headers or {}))
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = FastAPI.openapi(app)  # FastAPI caches it
-            add_schemas(schema)
-            schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-            schema["security"] = [{"key": []}]
-            for path in OPEN_PATHS:
-                schema["paths"][path]["get"]["security"] = []
-        return FastAPI.openapi(app)
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.include_router(keyed)
+    for error, handler in (
+        (RequestError, _refuse),
+        (InputError, _refuse_input),
+        (RequestValidationError, _refuse_body),
+        (HTTPException, _refuse_path),
+    ):
+        app.add_exception_handler(error, handler)
     return app
+
+
+async def _refuse(_: Request, error: Any) -> Response:
+    return RequestError.response(error)
+
+
+async def _refuse_input(_: Request, error: Any) -> Response:
+    return RequestError(422, str(error), kind=error.kind).response()
+
+
+async def _refuse_body(_: Request, error: Any) -> Response:
+    """Quote the first errors of a body, without its values, which may be megabytes."""
+    first, *_ = errors = error.errors()
+    if first["type"] == "json_invalid":
+        return RequestError(
+            400, f"The body is not valid JSON: {first['ctx']['error']}.", kind="invalid-json"
+        ).response()
+    detail = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}"[:300] for one in errors[:MAX_ERRORS])
+    if first["loc"] == ("body",):
+        detail = "Send a JSON object with Content-Type: application/json."
+    return RequestError(422, detail, kind="invalid-body").response()
+
+
+async def _refuse_path(_: Request, error: Any) -> Response:
+    content = {"detail": error.detail, "kind": _KINDS.get(error.status_code, "refused")}
+    return json_response(content, error.status_code, dict(error.headers or {}))

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.reward_server.errors import RequestError
-from rlvr.reward_server.limits import ServerLimits
-from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.request_limits import RequestError, ServerLimits, check_limit
 from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
+from rlvr.reward_server.server_metrics import Metrics
 from rlvr.reward_server.stored_tests import StoredTests
 from rlvr.scoring.reward_worker import served_item
 from rlvr.verifiers.code import Limits
@@ -30,19 +29,11 @@ class JudgeService:
         self.limits = limits
         self.stored_tests = stored_tests
         self.metrics = metrics
-        self.pool = WorkerPool(
-            "rlvr.reward_server.judge_worker:judge_request",
-            processes=workers,
-            inherit_env=True,
-            start_s=START_S,
-        )
+        function = "rlvr.reward_server.judge_worker:judge_request"
+        self.pool = WorkerPool(function, processes=workers, inherit_env=True, start_s=START_S)
 
     def judge(self, request: JudgeRequest, caller: Caller) -> list[dict[str, Any]]:
-        """The judgement of each submission.
-
-        Raises:
-            RequestError: a submission is invalid, or exceeds a limit; the sandbox is unavailable; or the timeout.
-        """
+        """The judgement of each submission."""
         # The rows that this request refers to, each read once.
         stored_row = functools.cache(self.stored_tests.row)
         submissions = [
@@ -51,7 +42,7 @@ class JudgeService:
         ]
         tests = [submission.pop("tests") for submission in submissions]
         item = served_item({"submissions": submissions, "tests": tests}, reasons=request.reasons)
-        deadline_s = min(request.deadline_s or self.limits.deadline_s, self.limits.deadline_s)
+        deadline_s = min(request.deadline_s or self.limits.max_deadline_s, self.limits.max_deadline_s)
         judgements = self._call_worker(item, deadline_s, caller)
         for submission, judgement in zip(submissions, judgements, strict=True):
             self.metrics.add("grpo_programs_total", submission["language"])
@@ -67,21 +58,13 @@ class JudgeService:
             (result,) = self.pool.map(
                 [item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True, caller=caller
             )
-            in_queue = result.status == "unavailable" and result.why == OUT_OF_TIME
-            if result.status != "unavailable" or in_queue or caller.cancelled.is_set():
+            if result.status != "unavailable" or result.why == OUT_OF_TIME or caller.cancelled.is_set():
                 break
-        longest = deadline_s >= self.limits.deadline_s
-        if result.status == "timeout" or (in_queue and not longest):
-            fix = (
-                "set smaller limits: --max_deadline_s of this server allows no more"
-                if longest
-                else "a longer deadline_s"
-            )
-            message = f"The programs were not judged within {deadline_s:g} s. Send fewer, or {fix}."
+        if result.status == "timeout" or result.why == OUT_OF_TIME:
+            message = f"The programs were not judged within {deadline_s:g} s. Send fewer, or set smaller limits."
             raise RequestError(422, message, kind="timeout")
         if result.status != "done":
-            message = f"The programs could not be judged: {result.why}."
-            raise RequestError(503, message, kind="workers-unavailable", retry_after_s=1.0)
+            raise RequestError(503, f"The programs could not be judged: {result.why}.", kind="workers-unavailable")
         if "error" in result.value:
             raise RequestError(result.value["status"], result.value["error"], kind=result.value["kind"])
         judgements: list[dict[str, Any]] = result.value["judgements"]
@@ -111,17 +94,15 @@ class JudgeService:
             "tests": row["tests"] if submission.tests is None else submission.tests,
             "language": arguments["language"] or "python",
             "limits": limits,
-            "allow_weak_sandbox": self.limits.weak_sandbox,
+            "allow_weak_sandbox": self.limits.allow_weak_sandbox,
         }
 
     def _check_limits(self, where: str, limits: Mapping[str, Any]) -> None:
         for name in ("time_s", "wall_s", "compile_time_s"):  # compiling and sleeping occupy the machine, too
-            self.limits.check_time(where, name, limits.get(name))
-        self.limits.check_options(where, {"memory_mb": limits.get("memory_mb")})
-        for name, limit in (("output_kb", MAX_OUTPUT_KB), ("processes", MAX_PROCESSES)):
-            if limits.get(name, 0) > limit:
-                message = f"{where}: {name} is {limits[name]:,}, but this server allows a test at most {limit:,}."
-                raise RequestError(422, message, kind="limit-exceeded")
+            check_limit(where, name, limits.get(name), self.limits.max_test_time_s)
+        check_limit(where, "memory_mb", limits.get("memory_mb"), self.limits.max_test_memory_mb)
+        check_limit(where, "output_kb", limits.get("output_kb"), MAX_OUTPUT_KB)
+        check_limit(where, "processes", limits.get("processes"), MAX_PROCESSES)
         try:
             Limits(**limits)
         except InputError as error:

@@ -9,6 +9,8 @@ from rlvr.scoring.reward_worker import read_served_item
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
 
 MAX_STDERR = 200  # characters a test
+_FIELDS = ("score", "verdicts", "cpu_s", "memory_mb", "compile_output", "sampled")
+_REASONS = ("reasons", "feedback")
 
 
 def judge_request(item: bytes) -> dict[str, Any]:
@@ -33,15 +35,7 @@ def judge_request(item: bytes) -> dict[str, Any]:
 
 
 def _as_json(judgement: Judgement, reasons: bool) -> dict[str, Any]:
-    content = {
-        "score": judgement.score,
-        "verdicts": judgement.verdicts,
-        "cpu_s": judgement.cpu_s,
-        "memory_mb": judgement.memory_mb,
-        "compile_output": judgement.compile_output,
-        "sampled": judgement.sampled,
-    }
+    content = {name: getattr(judgement, name) for name in (*_FIELDS, *(_REASONS if reasons else ()))}
     if reasons:
-        stderr = [text.strip()[-MAX_STDERR:] for text in judgement.stderr]
-        content |= {"reasons": judgement.reasons, "feedback": judgement.feedback, "stderr": stderr}
+        content["stderr"] = [text.strip()[-MAX_STDERR:] for text in judgement.stderr]
     return content

@@ -7,60 +7,32 @@ together, with special tokens as text; `prompts`; and `labels`: the row's `--dat
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.formatting import count
-from rlvr.reward_server.errors import RequestError, check_length
+from rlvr.reward_server.request_limits import RequestError, check_length
 from rlvr.scoring.reward import Reward
 
 # Special tokens that end a turn, as tokenizers decode them. Left in, they would be part of the answer.
-END_TOKENS = (
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "</s>",
-    "<eos>",
-    "<end_of_turn>",
-    "<｜end▁of▁sentence｜>",
-    "<|end|>",
-    "<pad>",
-    "<|pad|>",
-)
+_NAMES = ("im_end", "endoftext", "eot_id", "end_of_text", "end", "pad")
+END_TOKENS = ("</s>", "<eos>", "<end_of_turn>", "<pad>", "<｜end▁of▁sentence｜>", *(f"<|{name}|>" for name in _NAMES))
 _MAX_PREFIX = 64  # characters of special tokens before the prompt in a decoded query
 _INPUT_ERROR = "raised InputError: "
-_STATUS_TEXT = {
-    "late": "timed out",
-    "crashed": "crashed its process",
-    "failed": "can't be called",
-    "unserved": "was not called",
-}
 
 
 def extract_completion(query: str, prompt: str, row: int) -> str:
-    """The part of a query after its prompt, without the special tokens at its end.
-
-    Raises:
-        RequestError: the query does not begin with its prompt.
-    """
+    """The part of a query after its prompt, without the special tokens at its end."""
     start = query.find(prompt, 0, len(prompt) + _MAX_PREFIX)
     if start < 0:
-        raise RequestError(
-            422,
-            f"Row {row}: the query does not begin with its prompt, so the completion can't be found. Check that "
-            "tokenizer and chat template decode a prompt to the same text.",
-            kind="prompt-mismatch",
-        )
+        message = f"Row {row}: the query does not begin with its prompt. Check tokenizer and chat template."
+        raise RequestError(422, message, kind="prompt-mismatch")
     completion = query[start + len(prompt) :]
-    while True:
-        stripped = completion.rstrip()
-        token = next((token for token in END_TOKENS if stripped.endswith(token)), None)
-        if token is None:
-            return completion
-        completion = stripped[: -len(token)]
+    while (stripped := completion.rstrip()).endswith(END_TOKENS):
+        completion = stripped[: -len(next(filter(stripped.endswith, END_TOKENS)))]
+    return completion
 
 
 class LabelColumns:
@@ -77,19 +49,12 @@ class LabelColumns:
     def __init__(self, rewards: Sequence[Reward], column: str | None = None) -> None:
         self.names = sorted({name for reward in rewards for name in reward.columns})
         if column is not None and column not in self.names:
-            raise InputError(
-                f"--label_column {column}: no reward reads it; they read {', '.join(self.names) or 'no column'}.",
-                kind="unknown-column",
-                key="label_column",
-            )
+            message = f"--label_column {column}: the rewards read {', '.join(self.names) or 'no column'}."
+            raise InputError(message, kind="unknown-column", key="label_column")
         self.column = column if column is not None else self.names[0] if len(self.names) == 1 else None
 
     def columns(self, labels: Sequence[Any], rows: int) -> dict[str, list[Any]]:
-        """The columns of the rows.
-
-        Raises:
-            RequestError: there are not as many labels as rows, or a label lacks a column.
-        """
+        """The columns of the rows."""
         if not self.names:
             return {}
         check_length("labels", labels, rows, "entries in query")
@@ -99,66 +64,33 @@ class LabelColumns:
 
     def _row(self, label: Any, row: int) -> dict[str, Any]:
         content = label
-        if isinstance(label, str) and label.lstrip().startswith("{"):
-            try:
-                content = json.loads(label)
-            except (ValueError, RecursionError):
-                content = label
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            content = json.loads(label)
         if isinstance(content, dict) and set(self.names) <= content.keys():
             return content
         if self.column is None:
-            raise RequestError(
-                422,
-                f"Row {row}: the rewards read {', '.join(self.names)}. Send labels that are objects with these "
-                "keys, or start the server with --label_column.",
-                kind="label-column",
-            )
+            fix = "Send labels that are objects with these keys, or start the server with --label_column."
+            message = f"Row {row}: the rewards read {', '.join(self.names)}. {fix}"
+            raise RequestError(422, message, kind="label-column")
         return {self.column: label}
 
 
-def missing_reward_error(
-    failed: Sequence[int], results: Sequence[Mapping[str, Any]], check: Callable[[str], Sequence[str | None]]
-) -> RequestError:
-    """The error for rows without a reward: the protocol has no null, and any number would be trained on.
+def missing_reward_error(row: int, results: Sequence[Mapping[str, Any]]) -> RequestError:
+    """The error for a row without a reward: the protocol has no null, and any number would be trained on.
 
-    422 if the data is wrong, which a retry can't repair; else 503.
-
-    Args:
-        failed: the rows without a value.
-        results: the results of `/score`.
-        check: checks the rows with a reward's own file, by the reward's name (`/check`).
+    422 if a reward refuses the row's data. 503 if a retry may help. `results` are those of `/score`.
     """
     unscored = [result for result in results if any(value is None for value in result["values"])]
     for result in unscored:
-        try:
-            problems = check(result["reward"])
-        except RequestError:  # the check itself fails; the call's own error follows
-            problems = []
-        invalid = [(row, problem) for row, problem in enumerate(problems) if problem is not None]
-        if invalid:
-            row, problem = invalid[0]
-            message = f"Row {row}: {result['reward']} can't score it: {problem.rstrip('.')}.{_others(len(invalid))}"
-            return RequestError(422, message, kind="invalid-rows")
         for outcome in result["outcomes"]:
-            cause = _failure(outcome)
-            if cause.startswith(_INPUT_ERROR):
-                message = f"{cause.removeprefix(_INPUT_ERROR).rstrip('.')}."
-                return RequestError(422, message, kind="invalid-rows")
-    for result in unscored:
-        if cause := next(filter(None, map(_failure, result["outcomes"])), ""):
-            message = f"The reward {result['reward']} {cause.rstrip('.')}."
-            return RequestError(503, message, kind="reward-failed", retry_after_s=1.0)
+            if outcome["status"] != "done":
+                cause = f"has no value: {outcome['why']}"
+            elif outcome["value"]["kind"]:
+                cause = str(outcome["value"]["said"])
+            else:
+                continue
+            status, kind = (422, "invalid-rows") if cause.startswith(_INPUT_ERROR) else (503, "reward-failed")
+            return RequestError(status, f"The reward {result['reward']} {cause.rstrip('.')}.", kind=kind)
     names = " and ".join(result["reward"] for result in unscored)
-    message = f"Row {failed[0]} has no value from {names}, which does not say why.{_others(len(failed))}"
-    return RequestError(503, message, kind="reward-failed", retry_after_s=1.0)
-
-
-def _others(rows: int) -> str:
-    return f" The same problem: {count(rows - 1, 'more row')}." if rows > 1 else ""
-
-
-def _failure(outcome: Mapping[str, Any]) -> str:
-    """What a call failed with, to follow the reward's name; "" if it did not."""
-    if outcome["status"] != "done":
-        return f"{_STATUS_TEXT.get(outcome['status'], 'has no value')}: {outcome['why']}"
-    return str(outcome["value"]["said"]) if outcome["value"]["kind"] else ""
+    message = f"Row {row} has no value from {names}. Its label may be wrong: /check validates rows."
+    return RequestError(503, message, kind="reward-failed")

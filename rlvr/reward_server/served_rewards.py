@@ -1,8 +1,7 @@
 """The rewards that a server was started with, in worker processes.
 
-A request names rewards and may set options. It cannot add a file or code: the server imports only what its own recipe
-or command line names. One worker calls all rewards of a `WORKER_GROUP`, one after the other, so
-that a program which two of them judge runs once.
+A request names rewards and may set options. It cannot add a file or code. One worker calls all rewards of a
+`WORKER_GROUP`, one after the other, so that a program which two of them judge runs once.
 """
 
 from __future__ import annotations
@@ -16,21 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
-from rlvr.reward_server.errors import RequestError
-from rlvr.reward_server.limits import ServerLimits
+from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
 from rlvr.scoring.call import digest_of
-from rlvr.scoring.registry import (
-    companion_function,
-    environment_info,
-    load_reward,
-    load_rewards,
-    worker_group,
-)
+from rlvr.scoring.registry import companion_function, load_reward, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
 from rlvr.scoring.reward_worker import served_item
 from rlvr.scoring.signature import FROM_TRAINER, required_columns
@@ -40,13 +32,11 @@ START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
 
 
-@dataclass(frozen=True)
-class _ServedReward:
+class _ServedReward(NamedTuple):
     reward: Reward
     group: str
-    digest: str
-    parameters: frozenset[str]
-    options: Mapping[str, Any]
+    digest: str  # of the file that the server has loaded
+    options: Mapping[str, Any]  # also those of a factory
 
 
 class ServedRewards:
@@ -71,8 +61,7 @@ class ServedRewards:
         for reward, spec in zip(self.rewards, local, strict=True):
             group = worker_group(reward.function) or f"only {spec.name}"
             groups.setdefault(group, []).append(spec)
-            parameters = _parameters(reward.function)
-            self._served[reward.label] = _ServedReward(reward, group, digest_of(reward), parameters, spec.options)
+            self._served[reward.label] = _ServedReward(reward, group, digest_of(reward), spec.options)
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
         self.pools = {
             group: WorkerPool(
@@ -84,45 +73,16 @@ class ServedRewards:
             )
             for group, members in groups.items()
         }
-        self.environment_info: dict[str, str] = {}
-        self._threads = ThreadPoolExecutor(max_workers=max(1, len(self.pools)) * limits.requests)
-
-    def start(self) -> None:
-        """Start all workers, and wait until they have made their imports.
-
-        Raises:
-            WorkerError: they do not start.
-        """
-        for pool in self.pools.values():
-            pool.launch()
-        self.environment_info = environment_info(self.rewards)
-        for pool in self.pools.values():
-            pool.start()
-
-    def close(self) -> None:
-        for pool in self.pools.values():
-            pool.close()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Describe each reward, so that a client can compare it with its own."""
+        names = ("name", "label", "columns", "options", "digest")
         return [
-            {
-                "name": served.reward.name,
-                "label": label,
-                "columns": list(served.reward.columns),
-                "options": dict(served.options),
-                "shares": worker_group(served.reward.function),
-                "digest": served.digest,
-            }
-            for label, served in self._served.items()
+            dict(zip(names, (reward.name, label, reward.columns, dict(options), digest), strict=True))
+            for label, (reward, _, digest, options) in self._served.items()
         ]
 
     def check(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
-        """Check that this server serves the rewards, with these options and columns.
-
-        Raises:
-            RequestError: an unknown reward, an option that is invalid or exceeds a limit, or a reserved column name.
-        """
+        """Check that this server serves the rewards, with these options and columns."""
         reserved = sorted((FROM_TRAINER - {"completion_ids"}) & columns.keys())
         if reserved:
             message = f"{reserved[0]} is not a column: give it beside `columns`, not in it."
@@ -131,29 +91,17 @@ class ServedRewards:
             served = self._served.get(label_of(selected.name))
             if served is None:
                 names = ", ".join(reward.name for reward in self.rewards) or "none"
-                raise RequestError(
-                    404,
-                    f"This server has no reward {selected.name!r}; it was started with: {names}. Start it with "
-                    "--config or --rewards.",
-                    kind="unknown-reward",
-                )
-            options = served.options if selected.options is None else selected.options
-            values = {name: entries for name, entries in columns.items() if name in served.parameters}
-            if dict(options) != dict(served.options):
+                message = f"This server has no reward {selected.name!r:.200}. It was started with: {names}."
+                raise RequestError(404, message, kind="unknown-reward")
+            own = dict(served.options)
+            options = own if selected.options is None else selected.options
+            values = {name: columns[name] for name in columns.keys() & _parameters(served.reward.function)}
+            if options != own:
                 self._check_options(selected.name, json.dumps(options, sort_keys=True))
-                values = {**values, **options}
-            elif "time_s" in values and "time_factor" in served.options:
-                values = {"time_factor": served.options["time_factor"], **values}
+                values |= options
+            elif "time_s" in values and "time_factor" in own:
+                values.setdefault("time_factor", own["time_factor"])
             self.limits.check_options(f"The reward {selected.name}", values)
-
-    def check_columns(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
-        """Check that a request has the columns that its rewards need.
-
-        Raises:
-            RequestError: one is missing.
-        """
-        for selected in selection:
-            _check_columns(selected.name, self._served[label_of(selected.name)].reward.columns, columns)
 
     def _load_with_options(self, name: str, options_json: str) -> None:
         """Check options, as JSON, that differ from those that the server was started with."""
@@ -161,12 +109,8 @@ class ServedRewards:
         function = served.reward.function
         if not inspect.isfunction(function) or function.__name__ != served.reward.label:
             # A factory made it: for each client another one would be made, and kept.
-            raise RequestError(
-                422,
-                f"The reward {name} was created with the options {dict(served.options)} when the server "
-                f"started. A request can't change them to {options}.",
-                kind="fixed-options",
-            )
+            message = f"The reward {name} was made with other options at the server's start: {served.options}."
+            raise RequestError(422, message, kind="fixed-options")
         try:
             load_reward(RewardSpec(served.reward.name, options=options))
         except InputError as error:
@@ -175,12 +119,7 @@ class ServedRewards:
     def validate_rows(
         self, selected: RequestedReward, columns: Mapping[str, Any], deadline_s: float, caller: Caller
     ) -> list[str | None]:
-        """Check rows with `validate_rows` of the reward's file: a message or None for each row.
-
-        Raises:
-            RequestError: a column is missing; the check failed for all rows, such as for a missing compiler; or the
-                timeout.
-        """
+        """Check rows with `validate_rows` of the reward's file: a message or None for each row."""
         served = self._served[label_of(selected.name)]
         check = companion_function(served.reward.function, "validate_rows")
         if check is None:
@@ -216,12 +155,14 @@ class ServedRewards:
             numbers: the rows' numbers in the batch.
             state: what rewards get as trainer_state.
         """
-        limit_s = self.limits.deadline_s
+        limit_s = self.limits.max_deadline_s
         end = time.monotonic() + min(request.budget_s or limit_s, limit_s)
         arguments = {"prompts": request.prompts, "completions": request.completions, **columns}
         groups: dict[str, list[int]] = {}
         for index, selected in enumerate(request.rewards):
-            groups.setdefault(self._served[label_of(selected.name)].group, []).append(index)
+            served = self._served[label_of(selected.name)]
+            _check_columns(selected.name, served.reward.columns, columns)
+            groups.setdefault(served.group, []).append(index)
         results: list[list[TaskResult]] = [[] for _ in request.rewards]
 
         def call_group(group: str, indices: Sequence[int]) -> None:
@@ -239,11 +180,8 @@ class ServedRewards:
             for number, index in enumerate(indices):
                 results[index] = group_results[number * items.calls : (number + 1) * items.calls]
 
-        first, *others = groups.items()
-        futures = [self._threads.submit(call_group, *other) for other in others]
-        call_group(*first)
-        for future in futures:
-            future.result()
+        with ThreadPoolExecutor(len(groups)) as threads:
+            list(threads.map(call_group, groups, groups.values()))
         return results
 
 

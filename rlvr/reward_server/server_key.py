@@ -37,11 +37,9 @@ def server_key(file: Path | None) -> tuple[str, Path | None]:
             raise InputError(f"{source} can be read by other users. Run: chmod 600 {file}", kind="key-not-private")
     assert key is not None
     if len(key) < MIN_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-        raise InputError(
-            f"{source}: a key needs at least {MIN_LENGTH} ASCII characters, without spaces. Make one: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            kind="weak-key",
-        )
+        fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        message = f"{source}: a key needs {MIN_LENGTH} or more ASCII characters, without spaces. Make one: {fix}"
+        raise InputError(message, kind="weak-key")
     return key, file
 
 
@@ -71,8 +69,5 @@ def _make(file: Path) -> None:
             with contextlib.suppress(FileExistsError):
                 os.link(temporary.name, file)
     except OSError as error:
-        raise InputError(
-            f"The server's key can't be written to {file}: {error.strerror}. Set {VARIABLE}, or give --key_file.",
-            kind="unwritable",
-            path=file,
-        ) from error
+        message = f"The server's key can't be written to {file}: {error.strerror}. Set {VARIABLE}, or give --key_file."
+        raise InputError(message, kind="unwritable", path=file) from error

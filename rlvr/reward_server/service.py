@@ -6,16 +6,18 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from rlvr.reward_server.errors import RequestError, check_length
+from rlvr.config.specs import RewardSpec
 from rlvr.reward_server.judge_service import JudgeService
-from rlvr.reward_server.limits import ServerLimits
-from rlvr.reward_server.metrics import Metrics
 from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
+from rlvr.reward_server.request_limits import RequestError, ServerLimits, check_length
 from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
 from rlvr.reward_server.served_rewards import ServedRewards
+from rlvr.reward_server.server_metrics import Metrics
 from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring.registry import environment_info
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import apply_gates_and_mask, total
 from rlvr.scoring.reward_worker import WIRE_STATUS
@@ -24,24 +26,36 @@ from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
 
 class RewardService:
-    """The operations behind the server's paths, on the workers of the rewards and of the judge."""
+    """The operations behind the server's paths, on the workers of the rewards and of the judge.
+
+    Args:
+        tests: JSONL file of stored tests.
+        workers: processes for each group of rewards; None: the default.
+        label_column: column of OpenRLHF's labels.
+
+    Raises:
+        InputError: a setting is wrong.
+    """
 
     def __init__(
         self,
-        rewards: ServedRewards,
-        judge: JudgeService,
-        stored_tests: StoredTests,
-        labels: LabelColumns,
-        metrics: Metrics,
+        rewards: Sequence[RewardSpec],
+        limits: ServerLimits,
+        tests: Path | None = None,
+        workers: int | None = None,
+        label_column: str | None = None,
     ) -> None:
-        self.rewards = rewards
-        self.programs = judge
-        self.stored_tests = stored_tests
-        self.labels = labels
-        self.metrics = metrics
-        self.instance = uuid.uuid4().hex
-        self.limits: ServerLimits = rewards.limits
-        metrics.set_gauge("grpo_workers", lambda: rewards.workers)
+        self.limits = limits
+        self.metrics = metrics = Metrics()
+        self.stored_tests = StoredTests(tests)
+        self.rewards = ServedRewards(rewards, limits, workers)
+        self.labels = LabelColumns(self.rewards.rewards, label_column)
+        self.programs = JudgeService(limits, self.stored_tests, metrics, self.rewards.workers)
+        self.ready = False  # whether the workers have started
+        self.environment_info: dict[str, str] = {}
+        self.instance = uuid.uuid4().hex  # another one for each start of a server
+        metrics.set_gauge("grpo_ready", lambda: float(self.ready))
+        metrics.set_gauge("grpo_workers", lambda: self.rewards.workers)
         metrics.set_gauge("grpo_workers_busy", lambda: sum(pool.load()[0] for pool in self.pools))
         metrics.set_gauge("grpo_calls_waiting", lambda: sum(pool.load()[1] for pool in self.pools))
 
@@ -50,48 +64,46 @@ class RewardService:
         return [*self.rewards.pools.values(), self.programs.pool]
 
     def start(self) -> None:
-        """Start all workers.
+        """Start all workers, and wait until they have made their imports.
 
         Raises:
             WorkerError: they do not start.
         """
-        self.programs.pool.launch()
-        self.rewards.start()
-        self.programs.pool.start()
+        for pool in self.pools:
+            pool.launch()
+        self.environment_info = environment_info(self.rewards.rewards)
+        for pool in self.pools:
+            pool.start()
 
     def close(self) -> None:
-        self.rewards.close()
-        self.programs.pool.close()
+        """End all workers: calls in progress and later ones fail with 503."""
+        for pool in self.pools:
+            pool.close()
 
     def describe(self) -> dict[str, Any]:
         """The rewards, limits and environment, so that a client can compare them with its own."""
-        limits = {"rows": self.limits.rows, "body_bytes": self.limits.body_bytes, "deadline_s": self.limits.deadline_s}
         return {
             "rewards": self.rewards.describe(),
-            "limits": limits,
+            "limits": {"rows": self.limits.max_rows, "body_bytes": self.limits.body_bytes},
             "instance": self.instance,
             "workers": self.rewards.workers,
-            "conditions": self.rewards.environment_info,
+            "conditions": self.environment_info,
             "sandbox": detect_capabilities().describe(),
         }
 
     def score(self, request: ScoreRequest, caller: Caller) -> dict[str, Any]:
         started = time.perf_counter()
         count = len(request.completions)
+        self.limits.check_rows(count)
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
             check_length(name, values, count, "completions")
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check(request.rewards, columns)
-        self.rewards.check_columns(request.rewards, columns)
-        if count == 0:
-            empty = [{"reward": reward.name, "values": [], "outcomes": []} for reward in request.rewards]
-            return {"results": empty, "seconds": 0.0, "instance": self.instance}
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
-        for reward, results in zip(
-            request.rewards, self.rewards.score(request, columns, numbers, state, caller), strict=True
-        ):
+        scored = self.rewards.score(request, columns, numbers, state, caller)
+        for reward, results in zip(request.rewards, scored, strict=True):
             values = _values(results, count)
             self._count(reward.name, results, values)
             # asdict would copy every value.
@@ -104,7 +116,7 @@ class RewardService:
         add("grpo_rows_total", name, by=len(values))
         add("grpo_rows_unscored_total", name, by=sum(value is None for value in values))
         add("grpo_reward_sum_total", name, by=sum(value for value in values if value is not None and value > 0))
-        rows_per_call = len(values) / max(len(results), 1)
+        rows_per_call = len(values) / len(results)
         for result in results:
             call = CallResult.from_task(result)
             done = result.status == "done"
@@ -115,15 +127,17 @@ class RewardService:
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
 
     def check(self, request: CheckRequest, caller: Caller) -> dict[str, Any]:
+        first, rows = next(iter(request.columns.items()), ("", []))
+        self.limits.check_rows(len(rows))
         for name, values in request.columns.items():
-            first, rows = next(iter(request.columns.items()))
             check_length(name, values, len(rows), f"entries in {first}")
         reward = RequestedReward(name=request.name, options=request.options)
         columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
         self.rewards.check([reward], columns)
-        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.deadline_s, caller)}
+        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.max_deadline_s, caller)}
 
     def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
+        self.limits.check_rows(len(request.submissions))
         return {"judgements": self.programs.judge(request, caller)}
 
     def get_reward(self, request: OpenRLHFRequest, caller: Caller) -> dict[str, Any]:
@@ -131,34 +145,24 @@ class RewardService:
         if not rewards:
             raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
         if several := [reward.label for reward in rewards if reward.applies_to is not None]:
-            message = f"{', '.join(several)} apply to some tasks alone (applies_to), and OpenRLHF names none."
+            message = f"{', '.join(several)} apply to some tasks only (applies_to), and OpenRLHF names none."
             raise RequestError(400, message, kind="several-tasks")
         count = len(request.query)
         check_length("prompts", request.prompts, count, "entries in query")
-        completions: list[str | list[dict[str, Any]]] = [
-            extract_completion(query, prompt, row)
-            for row, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True))
-        ]
-        columns = self.labels.columns(request.labels, count)
         scored = self.score(
             ScoreRequest(
                 rewards=[RequestedReward(name=reward.name) for reward in rewards],
                 prompts=list(request.prompts),
-                completions=completions,
-                columns=columns,
+                completions=list(map(extract_completion, request.query, request.prompts, range(count))),
+                columns=self.labels.columns(request.labels, count),
             ),
             caller,
         )
         values = [result["values"] for result in scored["results"]]
         rows = apply_gates_and_mask(list(zip(*values, strict=True)), rewards)
         sums = [total(row, rewards) for row in rows]
-        failed = [row for row, value in enumerate(sums) if value is None]
-        if failed:
-            raise missing_reward_error(
-                failed,
-                scored["results"],
-                lambda name: self.check(CheckRequest(name=name, columns=columns), caller)["faults"],
-            )
+        if None in sums:
+            raise missing_reward_error(sums.index(None), scored["results"])
         logs = {reward.label: [row[index] for row in rows] for index, reward in enumerate(rewards)}
         return {"rewards": sums, "scores": sums, "extra_logs": logs}
 

@@ -104,14 +104,12 @@ class Prometheus:
 
 
 def work(server: RewardServer) -> None:
-    """Send scores (one row without a value), judgements, a repeated and a refused request."""
+    """Send scores (one row without a value), judgements and a refused request."""
     tests = [{"input": "", "output": "3"}]
     rows = {"prompts": ["Add."] * 2, "completions": ["```python\nprint(1 + 2)\n```"] * 2}
     score = {"rewards": ["code_execution"], **rows, "columns": {"tests": [tests, []]}}
-    key = {"Idempotency_Key": f"{time.monotonic_ns()}"}
-    for _ in range(2):
-        status, answer = server.post("/score", score, **key)
-        assert status == 200 and answer["results"][0]["values"] == [1.0, None]
+    status, answer = server.post("/score", score)
+    assert status == 200 and answer["results"][0]["values"] == [1.0, None]
     status, answer = server.post("/judge", {"submissions": [{"program": "print(1 + 2)", "tests": tests}]})
     assert status == 200 and answer["judgements"][0]["verdicts"] == ["AC"]
     assert server.get("/metrics", Host="elsewhere.example")[0] == 421

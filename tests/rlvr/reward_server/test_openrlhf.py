@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.reward_server.errors import RequestError
 from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
+from rlvr.reward_server.request_limits import RequestError
 from rlvr.scoring.reward import Reward
 
 INPUT = "raised InputError: Reward r, row 1 of the batch: the column tests is 3, but should be a list of tests."
@@ -44,58 +44,18 @@ def result(values: list[Any], *, status: str = "done", kind: str = "", said: str
 
 
 @pytest.mark.parametrize(
-    ("found", "faults", "status", "named", "why"),
+    ("found", "status", "named", "why"),
     [
-        (
-            result([1.0, None, 1.0]),
-            [None, "there is no test", None],
-            422,
-            "Row 1: r can't score it: there is no test",
-            "a label of null has no value, and the reward's own file says why",
-        ),
-        (
-            result([None] * 3, kind="raised", said=INPUT),
-            [None, "tests is 3.", "it is empty."],
-            422,
-            "Row 1: r can't score it: tests is 3",
-            "one that is wrong fails the call for all",
-        ),
-        (
-            result([None] * 3, kind="raised", said=INPUT),
-            RequestError(503, "timeout", kind="timeout"),
-            422,
-            "row 1 of the batch: the column tests is 3",
-            "the call said it",
-        ),
-        (
-            result([None] * 3, kind="raised", said="raised OSError: no route to host"),
-            [None] * 3,
-            503,
-            "raised OSError: no route to host",
-            "a reward that asks somebody else may be better off later",
-        ),
-        (
-            result([None] * 3, status="late", why="not done after 2 s"),
-            [None] * 3,
-            503,
-            "not done after 2 s",
-            "a machine that is too busy",
-        ),
-        (result([1.0, None, None]), [None] * 3, 503, "Row 1", "a sandbox without room"),
+        (result([None] * 3, kind="raised", said=INPUT), 422, "the column tests is 3", "no retry mends the data"),
+        (result([None] * 3, kind="raised", said="raised OSError: no route"), 503, "no route", "it asks somebody else"),
+        (result([None] * 3, status="late", why="not done after 2 s"), 503, "not done after 2 s", "a busy machine"),
+        (result([1.0, None, None]), 503, "Row 1", "a sandbox without room"),
     ],
 )
-def test_only_rows_that_a_retry_could_score_get_a_retry_after(
-    found: Mapping[str, Any], faults: Any, status: int, named: str, why: str
+def test_a_row_without_a_value_is_an_error_with_its_cause(
+    found: Mapping[str, Any], status: int, named: str, why: str
 ) -> None:
-    def check(name: str) -> list[str | None]:
-        assert name == "r"
-        if isinstance(faults, RequestError):
-            raise faults
-        return list(faults)
-
-    failed = [row for row, value in enumerate(found["values"]) if value is None]
     fine = {"reward": "fine", "values": [1.0] * 3, "outcomes": []}
-    error = missing_reward_error(failed, [fine, found], check)
+    error = missing_reward_error(found["values"].index(None), [fine, found])
     assert error.status == status and named in str(error), (why, str(error))
-    assert error.kind == ("invalid-rows" if status == 422 else "reward-failed"), why
-    assert (error.retry_after_s is None) == (status == 422), why
+    assert ("retry-after" in error.response().headers) == (status == 503), why

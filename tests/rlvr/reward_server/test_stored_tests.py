@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.reward_server.errors import RequestError
+from rlvr.reward_server.request_limits import RequestError
 from rlvr.reward_server.stored_tests import StoredTests
 
 
@@ -15,7 +15,7 @@ from rlvr.reward_server.stored_tests import StoredTests
     ("lines", "kind", "line", "why"),
     [
         (['{"id": 1}', "{"], "invalid-json", 2, "a truncated line"),
-        (['{"tests": []}'], "missing-id", 1, "a row that no request can name"),
+        (['{"tests": []}'], "invalid-json", 1, "a row that no request can name"),
         (['{"id": 1}', '{"id": "1"}'], "duplicate-id", 2, "one of the two would never be found"),
     ],
 )

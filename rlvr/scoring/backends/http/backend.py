@@ -2,8 +2,7 @@
 
 One server gets a batch whole, as a worker would. Several share its rows: groups stay together, and the next free server
 takes the next shard. Rewards of one worker group travel in one request, so that a program that two of them judge is
-judged once. The request of a server that fails goes to another one, or to the same one when it is back. Its idempotency
-key prevents that the server scores it twice.
+judged once. The request of a server that fails goes to another one, or to the same one when it is back.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rlvr.config.reward_location import addresses
 from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
-from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
+from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerSet, Unavailable
 from rlvr.scoring.batch import Batch, Encoding, RewardCall
 from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward
@@ -26,7 +25,6 @@ from rlvr.workers.pool import StartError, WorkerError
 VALIDATE_TIMEOUT_S = 60.0  # at least
 NOT_READY = (429, 503)  # a server that starts or is busy
 POLL_S = 0.02
-MAX_BACKOFF_SHARE = 0.1  # of a batch's time, for a server whose backoff began in an earlier batch
 
 
 class HttpRewardBackend(RewardBackend):
@@ -72,8 +70,6 @@ class HttpRewardBackend(RewardBackend):
             time.sleep(max(POLL_S, min(min(server.backoff_s() for server in servers), end - time.monotonic())))
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
-        for server in self._servers.servers:
-            server.cap_backoff(MAX_BACKOFF_SHARE * (end - time.monotonic()))
         started, request = time.monotonic(), BatchRequest(self._servers, calls, timeout_s, end)
         results = request.run()
         if any(shard.results is not None for shard in request.shards):
@@ -103,17 +99,15 @@ class HttpRewardBackend(RewardBackend):
         batch.encode(names, "json")
         assert reward.spec is not None
         described = json.dumps({"name": reward.spec.name, "options": dict(reward.spec.options)})
-        infos = [server.info for server in self._servers.servers]
         problems: list[str | None] = []
-        for shard in split_rows(batch, names, range(rows), infos, keep_groups=False):
+        for shard in split_rows(batch, names, range(rows), self._servers, keep_groups=False):
             body = f'{described[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
             problems += self._validate(body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
         return problems
 
     def _validate(self, body: bytes, end: float) -> list[str | None]:
-        known = [server for server in self._servers.servers if server.info is not None]
         while True:
-            server = min(known, key=ServerConnection.backoff_s)
+            server = self._servers.next()
             time.sleep(min(server.backoff_s(), max(end - time.monotonic(), 0.0)))
             try:
                 problems = server.ask("/check", body, end=end)["faults"]

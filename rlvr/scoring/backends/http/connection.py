@@ -1,4 +1,4 @@
-"""HTTP clients of reward servers: handshake, requests, replies, backoff, and liveness probes during a wait."""
+"""HTTP clients of reward servers: handshake, requests, replies and backoff."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,112 +26,86 @@ from rlvr.workers.pool import OUT_OF_TIME
 
 HANDSHAKE_TIMEOUT_S = 10.0
 NO_SERVER = "no reward server answers"
-CONNECT_TIMEOUT_S = 4.0  # less than PROBE_S: a probe would not be answered either
-MAX_REPLY_BYTES = 256 << 20
-MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0  # between attempts, doubled from one to the next
-PROBE_S = 5.0  # between probes of a server that a reply is awaited from
+CONNECT_TIMEOUT_S = 4.0
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.1, 2.0  # between attempts, doubled from one to the next
+REJECTED_BACKOFF_S = 60.0  # of a server with another key or other rewards, while others may answer
+DEFAULT_ROWS, DEFAULT_BODY_BYTES = 1024, 16 << 20  # of a request to servers that did not answer yet
 DEAD_PEER_S = 20  # without an acknowledgement from the other end of a connection
-MAX_FAILED_PROBES = 2  # in a row
 
 
-class Unavailable(Exception):
-    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another.
+class RequestFailed(Exception):
+    """A request without a usable reply. The status is that of the reply, or 0. The message has no full stop."""
 
-    Attributes:
-        retry_after_s: as the server asks.
-        status: of the reply; 0 without one.
-    """
-
-    def __init__(self, message: str, retry_after_s: float | None = None, status: int = 0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-        self.status = status
-
-
-class Rejected(Exception):
-    """The server will never serve this request; the status is 0 without a reply. The message has no full stop."""
-
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Unavailable(RequestFailed):
+    """No reply, or one that asks to try again. Any request may be sent again, to this server or to another."""
+
+
+class Rejected(RequestFailed):
+    """The server will never serve this request."""
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says about itself (`/rewards`).
+    """What a server says about itself (`/rewards`)."""
 
-    Attributes:
-        rows, body_bytes: its largest request.
-        environment_info: what its scores depend on.
-        differing: names of rewards whose file is not the local one.
-        instance: another one for each start of a server.
-    """
-
-    rows: int
+    rows: int  # of its largest request
     body_bytes: int
     environment_info: Mapping[str, str]
-    differing: frozenset[str]
-    instance: str
+    differing: frozenset[str]  # names of rewards whose file is not the local one
+    instance: str  # another one for each start of a server
 
 
 class ServerConnection:
-    """Client of one server; usable from any thread, and in forked processes.
-
-    Attributes:
-        address: as in the recipe.
-        info: None before the handshake, and after a reply of a server that was started later.
-        handshaking: held during the handshake.
-        error: why the last request failed; "" if it did not.
-    """
+    """Client of one server; usable from any thread, and in forked processes."""
 
     def __init__(self, address: str, key: str | None) -> None:
         self.address = address
-        self.info: ServerInfo | None = None
+        self.info: ServerInfo | None = None  # None before the handshake, and after the server has restarted
         self.handshaking = threading.Lock()
-        self.error = ""
+        self.error = ""  # why the last request failed
+        self.requests = 0  # in progress
         # Servers give workers to clients in turn.
         self._headers = {"Content-Type": "application/json", "Client-Id": uuid.uuid4().hex}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._client: tuple[int, httpx.Client] | None = None  # with the process that made it
-        self._closed = False
         self._backoff_s = 0.0
         self._retry_at = 0.0
-        self._probing = threading.Lock()
-        self._last_reply = 0.0
-        self._last_probe = (0.0, False)  # when, and whether the server replied
 
-    def ask(self, path: str, body: bytes | None = None, *, key: str | None = None, end: float) -> Any:
+    def ask(self, path: str, body: bytes | None = None, *, end: float) -> Any:
         """Send a request and return its reply, decoded from JSON.
 
         Args:
             body: of a POST; None for a GET.
-            key: idempotency key, which makes it safe to send the request twice.
             end: by `time.monotonic`.
 
         Raises:
             Unavailable: there is no reply, or not in time.
             Rejected: the server refuses the request, or its address or certificate is wrong.
         """
-        headers = self._headers if key is None else {**self._headers, "Idempotency-Key": key}
-        reply: Future[httpx.Response] = Future()
-        # A thread of its own: httpx can't look for a server that has stopped while it waits for the reply.
-        threading.Thread(target=self._send, args=(reply, path, body, headers, end), daemon=True).start()
+        left_s = max(end - time.monotonic(), 0.01)
+        timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
+        method = "GET" if body is None else "POST"
         try:
-            response = self._await(reply, end)
-        except (OSError, httpx.HTTPError) as error:
+            response = self._http().request(
+                method, self.address + path, content=body, headers=self._headers, timeout=timeout
+            )
+        except (OSError, httpx.HTTPError, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
             cause = _root_cause(error)
             if self.info is None and isinstance(cause, ssl.SSLError) and (fix := _tls_fix(cause)):
-                raise Rejected(f"{self.address} {fix}", 0) from error
+                raise Rejected(f"{self.address} {fix}") from error
             raise Unavailable(f"{self.address}: {self._describe(error, cause)}") from error
-        self._last_reply = time.monotonic()
         return self._decode(response)
 
     def close(self) -> None:
-        """Close the connections. Requests that await a reply fail within `PROBE_S`."""
         with self._lock:
-            client, self._client, self._closed = self._client, None, True
+            client, self._client = self._client, None
         if client is not None and client[0] == os.getpid():
             client[1].close()
 
@@ -144,52 +116,7 @@ class ServerConnection:
                 context = ssl.create_default_context() if self.address.startswith("https:") else False
                 transport = httpx.HTTPTransport(verify=context, trust_env=False, socket_options=_keepalive())
                 self._client = (os.getpid(), httpx.Client(transport=transport, trust_env=False))
-                self._closed = False
             return self._client[1]
-
-    def _send(
-        self, reply: Future[httpx.Response], path: str, body: bytes | None, headers: Mapping[str, str], end: float
-    ) -> None:
-        left_s = max(end - time.monotonic(), 0.01)
-        timeout = httpx.Timeout(left_s, connect=min(CONNECT_TIMEOUT_S, left_s))
-        request = ("GET" if body is None else "POST", self.address + path)
-        try:
-            with self._http().stream(*request, content=body, headers=headers, timeout=timeout) as response:
-                content = bytearray()
-                for part in response.iter_bytes():
-                    content += part
-                    if len(content) > MAX_REPLY_BYTES:
-                        raise httpx.DecodingError(f"its reply is longer than {MAX_REPLY_BYTES >> 20} MB")
-                    if time.monotonic() > end:
-                        raise httpx.ReadTimeout("")
-                plain = {name: value for name, value in response.headers.items() if name != "content-encoding"}
-                reply.set_result(httpx.Response(response.status_code, headers=plain, content=bytes(content)))
-        except Exception as error:
-            reply.set_exception(error)
-
-    def _await(self, reply: Future[httpx.Response], end: float) -> httpx.Response:
-        """Wait for a reply while the server is alive, and until `end`; then raise TimeoutError."""
-        failed_probes, probed_at = 0, time.monotonic()
-        while (left_s := end - time.monotonic()) > 0 and failed_probes < MAX_FAILED_PROBES:
-            with suppress(TimeoutError):
-                return reply.result(min(left_s, PROBE_S))
-            if self._closed:
-                raise ConnectionAbortedError("the connection was closed")
-            failed_probes = 0 if self._is_alive(probed_at) else failed_probes + 1
-            probed_at = time.monotonic()
-        raise TimeoutError
-
-    def _is_alive(self, since: float) -> bool:
-        """Whether the server has replied to anything since then. If not, one of all waiting threads probes it."""
-        with self._probing:
-            if self._last_reply > since:
-                return True
-            if self._last_probe[0] < since:
-                alive = False
-                with suppress(OSError, httpx.HTTPError, RuntimeError):  # RuntimeError: the client was closed meanwhile
-                    alive = self._http().get(f"{self.address}/healthz", timeout=PROBE_S).status_code == 200
-                self._last_probe = (time.monotonic(), alive)
-            return self._last_probe[1]
 
     def _decode(self, response: httpx.Response) -> Any:
         try:
@@ -206,15 +133,13 @@ class ServerConnection:
             cause = f"the key is missing or wrong. Set {VARIABLE} here to the server's; {state}"
         message = f"{self.address} replies {response.status_code}: {cause}"
         if response.status_code in (200, 408, 425, 429) or response.status_code >= 500:
-            after = response.headers.get("Retry-After", "")
-            retry_after_s = float(after) if after.isdigit() and len(after) < 5 else None
-            raise Unavailable(message, retry_after_s, response.status_code)
+            raise Unavailable(message, response.status_code)
         raise Rejected(message, response.status_code)
 
     def _describe(self, error: Exception, cause: BaseException) -> str:
         if isinstance(error, httpx.ConnectTimeout):
             return f"no connection within {CONNECT_TIMEOUT_S:g} s"
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
+        if isinstance(error, httpx.TimeoutException):
             return "no reply in time"
         if isinstance(error, httpx.RemoteProtocolError) or isinstance(cause, ConnectionResetError):
             may_need_tls = self.info is None and self.address.startswith("http:")
@@ -222,24 +147,19 @@ class ServerConnection:
             return f"the connection broke before the reply{fix}"
         return (cause.strerror if isinstance(cause, OSError) else "") or str(error) or type(error).__name__
 
-    def mark_failed(self, error: Unavailable) -> None:
+    def mark_failed(self, error: RequestFailed) -> None:
         """Send nothing for a while, which doubles with each failure in a row."""
         with self._lock:
             self.error = str(error)
             self._backoff_s = min(max(2 * self._backoff_s, MIN_BACKOFF_S), MAX_BACKOFF_S)
-            backoff_s = error.retry_after_s if error.retry_after_s is not None else self._backoff_s
+            backoff_s = REJECTED_BACKOFF_S if isinstance(error, Rejected) else self._backoff_s
             # Random, so that the clients of a restarted server do not all come back at the same moment.
-            self._retry_at = time.monotonic() + min(backoff_s, 10 * MAX_BACKOFF_S) * random.Random().uniform(0.5, 1.0)
+            self._retry_at = time.monotonic() + backoff_s * random.Random().uniform(0.5, 1.0)
 
     def mark_alive(self) -> None:
         with self._lock:
             self.error = ""
             self._backoff_s = self._retry_at = 0.0
-
-    def cap_backoff(self, seconds: float) -> None:
-        """Shorten the current backoff."""
-        with self._lock:
-            self._retry_at = min(self._retry_at, time.monotonic() + seconds)
 
     def backoff_s(self) -> float:
         """Seconds until the next request may be sent."""
@@ -252,6 +172,7 @@ class ServerSet:
     def __init__(self, addresses: Sequence[str], rewards: Sequence[Reward]) -> None:
         self.servers = [ServerConnection(address, client_key(address)) for address in addresses]
         self.rewards = list(rewards)
+        self.rows, self.body_bytes = DEFAULT_ROWS, DEFAULT_BODY_BYTES  # of a request that all of them accept
         self.closed = False  # requests end without a reply
         self._warned: set[tuple[str, str]] = set()  # names and addresses of rewards that differ
 
@@ -259,6 +180,10 @@ class ServerSet:
         self.closed = True
         for server in self.servers:
             server.close()
+
+    def next(self) -> ServerConnection:
+        """The server to ask next: with the shortest backoff, and the fewest requests in progress."""
+        return min(self.servers, key=lambda server: (server.backoff_s(), server.requests))
 
     def errors(self) -> str:
         """Why servers did not answer last."""
@@ -276,12 +201,11 @@ class ServerSet:
         """Rewards whose file on a server differs from the local one, each returned once."""
         found = []
         for reward in self.rewards:
-            differing = {
-                server.address for server in self.servers if server.info and reward.name in server.info.differing
-            }
-            new = sorted(address for address in differing if (reward.name, address) not in self._warned)
-            self._warned.update((reward.name, address) for address in new)
-            found += [differing_file(reward, new)] if new else []
+            known = [(server.address, server.info) for server in self.servers if server.info is not None]
+            differing = {(reward.name, address) for address, info in known if reward.name in info.differing}
+            if new := sorted(differing - self._warned):
+                self._warned |= differing
+                found.append(differing_file(reward, [address for _, address in new]))
         return found
 
     def handshake(self, server: ServerConnection, end: float) -> None:
@@ -308,25 +232,22 @@ class ServerSet:
                 )
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise Unavailable(f"{server.address} is no reward server, or one of another version") from error
-            except (Rejected, Unavailable) as error:
+            except RequestFailed as error:
                 if error.status in (200, 404):
                     message = f"{server.address} is no reward server, or has one at another path"
                     raise Rejected(f"{message} (it replies {error.status})", error.status) from error
                 raise
-            for reward in self.rewards:
-                if reward.label not in digests:
-                    served = ", ".join(digests) or "none"
-                    message = f"{server.address} has no reward {reward.label}; it serves: {served}"
-                    raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
+            if missing := next((reward.label for reward in self.rewards if reward.label not in digests), None):
+                message = f"{server.address} has no reward {missing}; it serves: {', '.join(digests) or 'none'}"
+                raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
             server.info = info
+            infos = [server.info for server in self.servers if server.info is not None]
+            self.rows, self.body_bytes = min(info.rows for info in infos), min(info.body_bytes for info in infos)
             server.mark_alive()
 
 
 def _keepalive() -> list[tuple[int, int, int]]:
-    """Socket options that end a connection whose peer is gone.
-
-    Probes use other connections: they succeed if only this one is dead, as when a firewall has forgotten it.
-    """
+    """Socket options that end a connection whose peer is gone, also while a reply is awaited."""
     return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, DEAD_PEER_S // 2)),
@@ -345,10 +266,8 @@ def _root_cause(error: BaseException) -> BaseException:
 def _tls_fix(error: ssl.SSLError) -> str | None:
     """What to do about an address or a certificate that no retry would mend."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). Check the certificate's "
-            "name and dates, or set SSL_CERT_FILE to the certificate of its authority"
-        )
+        fix = "Check the certificate's name and dates, or set SSL_CERT_FILE to the certificate of its authority"
+        return f"has a certificate that isn't trusted here ({error.verify_message.rstrip('.')}). {fix}"
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return "does not speak TLS: write http:// in place of https://"
     return None

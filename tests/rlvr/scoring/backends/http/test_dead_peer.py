@@ -81,7 +81,6 @@ def puppet() -> Iterator[Puppet]:
 @pytest.fixture
 def client(puppet: Puppet, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerConnection]:
     monkeypatch.setattr(connection, "DEAD_PEER_S", 2)
-    monkeypatch.setattr(connection, "PROBE_S", 0.5)
     opened = ServerConnection(f"http://127.0.0.1:{puppet.server_port}", None)
     yield opened
     opened.close()
@@ -92,10 +91,8 @@ def client(puppet: Puppet, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCo
     ("sent", "why"),
     [(False, "the request is lost on a connection that was kept"), (True, "the server vanishes while it works")],
 )
-def test_a_connection_that_died_is_noticed_although_the_server_lives(
-    puppet: Puppet, client: ServerConnection, sent: bool, why: str
-) -> None:
-    """As when a firewall forgets a connection, or a server has restarted with its old address: probes succeed."""
+def test_a_connection_that_died_is_noticed(puppet: Puppet, client: ServerConnection, sent: bool, why: str) -> None:
+    """As when a firewall forgets a connection, or a server's machine is gone."""
     end = time.monotonic() + 60
     client.ask("/rewards", end=end)
     if sent:
@@ -109,14 +106,3 @@ def test_a_connection_that_died_is_noticed_although_the_server_lives(
     assert time.monotonic() - begun < 20, why
     puppet.hold.set()
     assert client.ask("/score", b"{}", end=end) == {"path": "/score"}, "on a new connection"
-
-
-@pytest.mark.slow
-def test_a_server_that_vanishes_altogether_is_noticed_by_its_probes(puppet: Puppet, client: ServerConnection) -> None:
-    client.ask("/rewards", end=time.monotonic() + 60)
-    for peer in (*puppet.peers, puppet.socket):
-        vanish(peer)
-    begun = time.monotonic()
-    with pytest.raises(Unavailable):
-        client.ask("/score", b"{}", end=begun + 60)
-    assert time.monotonic() - begun < 20 and puppet.asked == ["/rewards"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlvr.reward_server.metrics import Metrics
+from rlvr.reward_server.server_metrics import Metrics
 
 
 def test_counters_only_rise_and_any_text_is_a_label() -> None:

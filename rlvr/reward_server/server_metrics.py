@@ -15,7 +15,6 @@ CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
 _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "grpo_requests_total": ("Requests answered, by path and status.", ("path", "status")),
     "grpo_requests_refused_total": ("Requests refused before their body was parsed.", ("reason",)),
-    "grpo_requests_repeated_total": ("Repeated requests that were answered without new work.", ()),
     "grpo_rows_total": ("Rows scored, by reward.", ("reward",)),
     "grpo_rows_unscored_total": ("Rows without a value, by reward.", ("reward",)),
     "grpo_reward_sum_total": ("Sum of the values above 0; its rate over that of the rows is their mean.", ("reward",)),
@@ -28,7 +27,6 @@ _COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 _GAUGES: Mapping[str, str] = {
     "grpo_requests_in_flight": "Requests that are being read or answered.",
-    "grpo_bytes_in_flight": "Bytes of the requests that are being read or answered.",
     "grpo_workers": "Worker processes of each group of rewards, and of the judge.",
     "grpo_workers_busy": "Busy worker processes.",
     "grpo_calls_waiting": "Calls that wait for a worker.",
@@ -46,13 +44,8 @@ class Metrics:
             name: prometheus.Counter(name, text, labels, registry=registry)
             for name, (text, labels) in _COUNTERS.items()
         }
-        self._seconds = prometheus.Histogram(
-            "grpo_request_seconds",
-            "From the last byte of a request to its answer.",
-            ["path"],
-            buckets=BUCKETS,
-            registry=registry,
-        )
+        text = "From the last byte of a request to its answer."
+        self._seconds = prometheus.Histogram("grpo_request_seconds", text, ["path"], buckets=BUCKETS, registry=registry)
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Add to a counter. Negative values, NaN and infinity are ignored: a counter only rises."""
