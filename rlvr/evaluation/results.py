@@ -91,7 +91,7 @@ def heading(content: Mapping[str, Any]) -> str:
     """Say in one sentence what an evaluation.json measured."""
     rows = next(measured_rows(content[name]) for name in ("trained", "base") if name in content)
     return (
-        f"Accuracy ({content['metric']}) on {rows} held-out rows of {content['task']['name']}/{content['split']}, "
+        f"Accuracy ({content['metric']}) on {rows} rows of {content['task']['name']}/{content['split']}, "
         f"{content['decoding']} decoding:"
     )
 

@@ -204,7 +204,7 @@ def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
 # Several samples a row
 
 
-def _count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+def count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     """For each row, how many of its samples were scored, and how many of these were right."""
     verdicts: dict[int, list[bool]] = {}
     for record in records:
@@ -219,7 +219,7 @@ def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, A
     """
     rates = {}
     for k in powers_of_two(samples):
-        values = [pass_at_k(judged, right, k) for judged, right in _count_samples(records).values() if judged >= k]
+        values = [pass_at_k(judged, right, k) for judged, right in count_samples(records).values() if judged >= k]
         if values:
             mean = sum(values) / len(values)
             rates[str(k)] = {"value": mean, "interval": asdict(bootstrap(values)), "rows": len(values)}
@@ -228,7 +228,7 @@ def pass_rates(records: Sequence[Record], samples: int) -> dict[str, dict[str, A
 
 def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, dict[str, Any]]:
     """The difference in pass@k on the rows that were scored for both, with its interval by resampling rows."""
-    before, after = _count_samples(base), _count_samples(trained)
+    before, after = count_samples(base), count_samples(trained)
     differences = {}
     for k in powers_of_two(samples):
         values = [
