@@ -6,6 +6,7 @@
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep, and its plot
+    python scripts/evaluate.py --config RECIPE --split train --samples 8    # pass rates, for the task's pass_rates
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
 completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
@@ -28,13 +29,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe, load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from rlvr.evaluation.scores import Record
 
 INTERRUPTED = 75
 MAX_SAMPLES = 1024
@@ -53,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--allow_base_mismatch", action="store_true", help="measure an adapter on a base that it doesn't name"
     )
-    parser.add_argument("--split", choices=SPLITS[1:], help="default: the recipe's, else test")
+    parser.add_argument("--split", choices=SPLITS, help="default: the recipe's, else test")
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
     parser.add_argument("--samples", type=int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K")
@@ -89,10 +95,12 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     one, both = "base evaluates the model before training, and --adapter the trained one", "--adapter A --compare base"
     alone = "--compare base needs --adapter: there is no model to compare the base with."
     sweep = "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots."
+    rates = "--split train is for pass rates of the base. Add --samples 8, and leave --adapter out."
     for is_conflict, key, message in (
         (_take_base(overrides) and options.adapter, "--adapter", f"{one}. For both, paired: {both}."),
         (options.compare and not options.adapter, "--compare", alone),
         (options.shots and options.samples, "--shots", sweep),
+        (options.split == "train" and (options.adapter or not options.samples), "--split", rates),
     ):
         if is_conflict:
             raise InputError(message, kind="conflicting-keys", key=key)
@@ -261,8 +269,22 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
                 found = evaluation.write_evaluation(folder, about, scores, sampled, options.samples or 0, sampling)
                 console.info(f"{evaluation.heading(found)}\n\n{evaluation.results_table(found)}\n")
                 console.info(f"  {folder / 'evaluation.json'}")
+                if rows is not None and recipe.evaluation.split == "train":
+                    _write_pass_rates(folder / "pass_rates.jsonl", rows, sampled["base"])
             _update_run(folder, adapter, options.limit, measured=not options.shots)
     state.destroy_process_group()
+
+
+def _write_pass_rates(path: Path, rows: Dataset, samples: Sequence[Record]) -> None:
+    from rlvr.data.row_selection import write_pass_rates
+    from rlvr.evaluation.scores import count_samples
+
+    counts = count_samples(samples)
+    write_pass_rates(path, rows, [counts[row] for row in range(len(rows))])
+    often = sum(0 < right < scored for scored, right in counts.values())
+    console.info(
+        f"  {path}: {often:,} of {len(rows):,} rows are solved sometimes. Train on them: --task.pass_rates {path}"
+    )
 
 
 def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:

@@ -8,20 +8,16 @@ only get them from a calculator (environments/calculator.py).
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rlvr import Task
 from rlvr.data.input_checks import check_integer, option_error
 from rlvr.data.number_pairs import number_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from datasets import Dataset
+from rlvr.data.splits import to_datasets
 
 SIGNS = {"addition": "+", "subtraction": "-", "multiplication": "*"}
-COLUMNS = ("prompt", "question", "final_answer", "source", "difficulty", "id")
 
 # Wordings of a sign. The bundled model's teacher treats number 2 of each differently (scripts/make_tiny_model.py).
 WORDINGS = {
@@ -146,7 +142,7 @@ def arithmetic(
         # One generator for each split: the number of training rows does not change the test rows.
         splits[split] = _rows(split, sources, rows, random.Random(f"{seed}/{split}"))
     return Task(
-        **{split: _dataset(rows) for split, rows in splits.items()},
+        **to_datasets(**splits),
         notes=(
             f"Generated with seed {seed}; test problems use number pairs that no training problem uses, "
             "in either order and with either sign.",
@@ -194,12 +190,3 @@ def _row(problem: WordProblem, rng: random.Random) -> dict[str, Any]:
         "difficulty": "carry" if problem.needs_carry else "no carry",
         "id": str(problem),
     }
-
-
-def _dataset(rows: list[dict[str, Any]]) -> Dataset:
-    from datasets import Dataset, Features, List, Value
-
-    text = Value("string")
-    features = Features({"prompt": List({"role": text, "content": text}), **dict.fromkeys(COLUMNS[1:], text)})
-    # By columns, so that an empty split has the columns, too.
-    return Dataset.from_dict({column: [row[column] for row in rows] for column in COLUMNS}, features=features)

@@ -14,26 +14,20 @@ from typing import Any, Literal
 
 from rlvr import InputError, Task, check_answers
 from rlvr.data.decontamination import find_overlaps
-from rlvr.data.input_checks import check_integer, check_limits, missing, missing_column_error, option_error, row_error
+from rlvr.data.input_checks import check_limits, missing, missing_column_error, require_text
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import limit_rows, question_key, to_datasets
+from rlvr.data.splits import limit_rows, notes_on_dropped, question_key, to_datasets
 from rlvr.verifiers.math import gold_faults
 from rlvr.verifiers.math.extraction import extract_boxed
 
 NAME = "competition_math"
 MATH = "EleutherAI/hendrycks_math"
 SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
+    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra"),
     "precalculus",
 )
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."  # as Qwen2.5-Math asks for it
 BUDGET_S = 3600.0  # of all algebra on the golds, so that a busy machine drops none
-SHOWN = 5  # dropped rows that a note names
 # Our columns, and the names that they have in the data.
 _NAMES = {
     "question": ("problem", "question", "prompt"),
@@ -44,7 +38,6 @@ _NAMES = {
 _PROOF = re.compile(r"\W*(?:prove|show) that\b", re.IGNORECASE)
 _LETTER = re.compile(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)*\s*\(?[A-H]\)?[.}\s]*")
 _CHOICES = re.compile(r"\bA\s*[).:}].*\bB\s*[).:}].*\bC\s*[).:}]", re.DOTALL)
-
 Dropped = dict[str, list[str]]  # reason -> ids
 
 
@@ -80,106 +73,83 @@ def competition_math(
     Rows have `prompt`, `question`, `final_answer`, `difficulty` ("Level 5"), `type`, `source` and `id`.
     """
     check_limits(NAME, limit_train=limit_train, limit_test=limit_test)
-    check_integer(NAME, "seed", seed, 0)
-    wanted: dict[str, set[str]] = {}
-    for option, column, values in (
-        ("levels", "level", levels),
-        ("types", "type", types),
-        ("sources", "source", sources),
-    ):
-        if values is not None and (not isinstance(values, list) or not values):
-            raise option_error(NAME, option, f"{values!r} is not a list of values. Write one, or leave the option out.")
-        if values is not None:
-            wanted[column] = {str(value).casefold() for value in values}
-
-    place = path or MATH
+    difficulties = [f"Level {level}" for level in levels] if levels is not None else None
+    options = {"difficulty": difficulties, "type": types, "source": sources}
+    wanted = {name: {one.casefold() for one in values} for name, values in options.items() if values is not None}
+    place, test_place = path or MATH, test_path or path or MATH
     raw = _read(path)
-    held_out = raw.get("test", [])
+    held_out, training = raw.get("test", []), raw.get("train", [])
     if test_path is not None:
         found = read_splits(NAME, test_path)
         held_out = found.get("test") or [row for rows in found.values() for row in rows]
     dropped: Dropped = defaultdict(list)
-    tests = [_convert(row, f"{test_path or place}, test row {n}", n, "test") for n, row in enumerate(held_out)]
-    splits: dict[str, list[Row]] = {"test": list(_verified(limit_rows(tests, limit_test, f"{seed}/limit"), dropped))}
-    notes = [f"Read {len(tests):,} test rows of {test_path or place}.", *_drop_notes(dropped, "test")]
-
-    dropped = defaultdict(list)
+    tests = [_convert(row, f"{test_place}, test row {n}", n, "test") for n, row in enumerate(held_out)]
+    test = list(_verified(limit_rows(tests, limit_test, f"{seed}/limit"), dropped))
+    notes = [f"Read {len(tests):,} test rows of {test_place}.", *notes_on_dropped(dropped, "test row")]
+    dropped.clear()
     candidates = []
-    for number, row in enumerate(raw.get("train", [])):
+    for number, row in enumerate(training):
         converted = _convert(row, f"{place}, train row {number}", number, "train")
-        reason = _find_unwanted(converted, wanted) or _find_defect(row, converted)
-        if reason:
+        other = next((name for name, values in wanted.items() if str(converted[name]).casefold() not in values), None)
+        if reason := f"another {other}" if other else _find_defect(row, converted):
             dropped[reason].append(converted["id"])
         else:
             candidates.append(converted)
-    if limit_train is not None:
-        random.Random(f"{seed}/limit").shuffle(candidates)
-    splits["train"] = []
-    questions = [row["question"] for row in tests]
-    seen: set[str] = set()
-    size = max(limit_train or len(candidates), 256)
-    for start in range(0, len(candidates), size):
-        batch = _without_copies(candidates[start : start + size], questions, seen, dropped)
-        splits["train"] += _verified(batch, dropped)
-        if limit_train is not None and len(splits["train"]) >= limit_train:
-            break
-    splits["train"] = splits["train"][:limit_train]
-    notes += _drop_notes(dropped, "training")
-    notes.append(f"Took {len(splits['train']):,} of {len(raw.get('train', [])):,} training rows of {place}.")
-    if not splits["train"]:
+    train = _usable(candidates, [row["question"] for row in tests], limit_train, seed, dropped)
+    took = f"Took {len(train):,} of {len(training):,} training rows of {place}."
+    notes += [*notes_on_dropped(dropped, "training row"), took]
+    if not train:
         message = f"Task {NAME}: no training row is usable. {' '.join(notes)} Choose other data or options."
         raise InputError(message, kind="empty-data", key="path")
-    if not splits["test"]:
+    if not test:
         notes.append("There is no test split, so there is no held-out accuracy. Set test_path.")
-    for rows in splits.values():
-        for row in rows:
-            row["prompt"] = _build_prompt(row["question"], instruction_role)
-            row["difficulty"] = f"Level {row.pop('level')}" if row["level"] else None
+    for row in (*train, *test):
+        row["prompt"] = _build_prompt(row["question"], instruction_role)
     return Task(
-        **to_datasets(train=splits["train"], validation=[], test=splits["test"]),
+        **to_datasets(train=train, validation=[], test=test),
         notes=tuple(notes),
         gold=lambda row: f"Here is how.\nThe answer is $\\boxed{{{row['final_answer']}}}$.",
     )
 
 
+def _usable(rows: list[Row], held_out: list[str], limit: int | None, seed: int, dropped: Dropped) -> list[Row]:
+    """Return rows that are no copies and can be verified: all, or `limit` at random."""
+    if limit is not None:
+        random.Random(f"{seed}/limit").shuffle(rows)
+    usable, seen = list[Row](), set[str]()
+    size = max(limit or len(rows), 256)
+    for start in range(0, len(rows), size):
+        if limit is None or len(usable) < limit:
+            usable += _verified(_without_copies(rows[start : start + size], held_out, seen, dropped), dropped)
+    return usable[:limit]
+
+
 def _read(path: str | None) -> dict[str, list[Row]]:
     if path is not None:
         return read_splits(NAME, path)
-    splits: dict[str, list[Row]] = defaultdict(list)
-    for subject in SUBJECTS:
-        for split, rows in read_splits(NAME, None, MATH, subject).items():
-            splits[split] += rows
-    return splits
+    subjects = [read_splits(NAME, None, MATH, subject) for subject in SUBJECTS]
+    return {split: [row for subject in subjects for row in subject[split]] for split in ("train", "test")}
 
 
 def _convert(row: Row, where: str, number: int, split: str) -> Row:
     """Return our columns of a row. A row without an answer has an empty `final_answer`."""
-    values = {ours: next((row[name] for name in names if name in row), None) for ours, names in _NAMES.items()}
-    if values["question"] is None:
-        raise missing_column_error(where, "problem", row, row=number)
+    values: Row = {ours: next((row[name] for name in names if name in row), None) for ours, names in _NAMES.items()}
+    question = values["question"]
+    require_text(row if question is None else {"problem": question}, ("problem",), where, number)
     if "answer" not in row and "solution" not in row:
         raise missing_column_error(where, "answer", row, "Or a solution with a box.", row=number)
-    if not isinstance(values["question"], str) or not values["question"].strip():
-        raise row_error(where, "problem", number, f"{values['question']!r:.60} is no text")
     solution, answer = row.get("solution"), row.get("answer")
     if answer is None and isinstance(solution, str):
         answer = extract_boxed(solution)
     level = re.search(r"\d+", str(values["level"]))
     return {
-        "question": values["question"].strip(),
+        "question": question.strip(),
         "final_answer": "" if missing(answer) else str(answer).strip().strip("$").strip(),
-        "level": level[0] if level else "",
+        "difficulty": f"Level {level[0]}" if level else None,
         "type": str(values["type"] or ""),
         "source": str(values["source"] or NAME),
         "id": str(row.get("unique_id") or f"{NAME}-{split}-{number}"),
     }
-
-
-def _find_unwanted(row: Row, wanted: dict[str, set[str]]) -> str:
-    for column, values in wanted.items():
-        if row[column].casefold() not in values:
-            return f"another {column}"
-    return ""
 
 
 def _find_defect(row: Row, converted: Row) -> str:
@@ -222,13 +192,6 @@ def _verified(rows: Sequence[Row], dropped: Dropped) -> Iterator[Row]:
             dropped["an answer that the verifier can't read"].append(row["id"])
         else:
             yield row
-
-
-def _drop_notes(dropped: Dropped, split: str) -> list[str]:
-    return [
-        f"Dropped {len(ids):,} {split} rows: {reason} ({', '.join(ids[:SHOWN])}{', …' if len(ids) > SHOWN else ''})."
-        for reason, ids in dropped.items()
-    ]
 
 
 def _build_prompt(question: str, role: str) -> list[dict[str, Any]]:

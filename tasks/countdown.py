@@ -10,6 +10,7 @@ import random
 from typing import Literal
 
 from rlvr import InputError, Task
+from rlvr.data.chat_prompts import build_messages
 from rlvr.data.input_checks import check_integer, option_error
 from rlvr.data.io import Row
 from rlvr.data.splits import to_datasets
@@ -53,7 +54,6 @@ def countdown(
     check_integer(name, "max_target", max_target, 10, 100_000)
     check_integer(name, "train_rows", train_rows, 1)
     check_integer(name, "test_rows", test_rows, 0)
-    check_integer(name, "seed", seed, 0)
     if min_numbers > max_numbers:
         raise option_error(name, "min_numbers", f"{min_numbers} is above max_numbers, {max_numbers}. Lower it.")
     solutions: dict[Problem, str] = {}
@@ -107,9 +107,8 @@ def _row(numbers: list[int], target: int, row_id: str, role: str) -> Row:
         f"Using the numbers {numbers}, create an expression that equals {target}. You can use the operations +, -, * "
         "and / and brackets, and have to use each number exactly once."
     )
-    messages = [{"role": "user", "content": question if role == "system" else f"{INSTRUCTION}\n\n{question}"}]
     return {
-        "prompt": [{"role": "system", "content": INSTRUCTION}, *messages] if role == "system" else messages,
+        "prompt": build_messages(INSTRUCTION, question, role),
         "question": question,
         "numbers": numbers,
         "target": target,

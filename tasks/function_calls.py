@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.input_checks import option_error
+from rlvr.data.chat_prompts import build_messages
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
@@ -72,8 +72,6 @@ def function_calls(
     name an unknown function or argument, or violate its schema.
     """
     name, source = "function_calls", path or HUB_DATASET
-    if instruction_role not in ("system", "user"):
-        raise option_error(name, "instruction_role", f"{instruction_role!r} is neither system nor user.")
 
     def convert(row: Row, number: int, split: str) -> Row | str:
         if not isinstance(row["query"], str) or not row["query"].strip():
@@ -87,11 +85,8 @@ def function_calls(
             return "tools or calls that can't be read"
         question = row["query"].strip()
         listed = INSTRUCTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-        prompt = [{"role": "system", "content": listed}, {"role": "user", "content": question}]
-        if instruction_role == "user":
-            prompt = [{"role": "user", "content": f"{listed}\n\n{question}"}]
         return {
-            "prompt": prompt,
+            "prompt": build_messages(listed, question, instruction_role),
             "question": question,
             "tools": json.dumps(tools, ensure_ascii=False),
             "calls": json.dumps([asdict(call) for call in calls], ensure_ascii=False),

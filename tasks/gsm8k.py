@@ -22,19 +22,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import InputError, Task
-from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import (
-    check_fraction,
-    check_integer,
-    check_limits,
-    missing_column_error,
-    option_error,
-    row_error,
-)
-from rlvr.data.io import Row, find_split_files, read_rows
-from rlvr.data.splits import apply_limits, hold_out, question_key, to_datasets
+from rlvr.data.input_checks import check_fraction, check_integer, option_error, require_text, row_error
+from rlvr.data.io import Row, find_split_files, read_rows, read_splits
+from rlvr.data.splits import hold_out, question_key, to_datasets
 from rlvr.verifiers.math import normalise_gold
 
+NAME = "gsm8k"
 HUB_DATASET, HUB_SUBSET = "openai/gsm8k", "main"
 MAX_SHOTS = 8
 ANSWER_LINE = "#### The final answer is {answer}"
@@ -60,9 +53,6 @@ def gsm8k(
     shots_per_row: bool = False,
     shot_pool: int = 64,
     validation_fraction: float = 0.1,
-    limit_train: int | None = None,
-    limit_validation: int | None = None,
-    limit_test: int | None = None,
     seed: int = 42,
 ) -> Task:
     """Load GSM8K from the hub (openai/gsm8k), or from a folder.
@@ -77,111 +67,72 @@ def gsm8k(
         shots_per_row: draw new shots for each row; by default all rows have the same shots.
         shot_pool: number of training rows set aside for shots.
         validation_fraction: share of the remaining training rows that becomes the validation split.
-        limit_train, limit_validation, limit_test: maximal rows of a split, drawn at random.
         seed: seed of all random choices.
 
     Rows have `prompt`, `question`, `final_answer` (digits, no commas), `source` ("gsm8k") and `id`: the row of
     the original file, from 0 ("gsm8k-train-123"). No column contains the solution.
     """
-    check_integer("gsm8k", "shots", shots, 0, MAX_SHOTS)
-    check_integer("gsm8k", "shot_pool", shot_pool, 0)
-    check_integer("gsm8k", "seed", seed, 0)
-    check_fraction("gsm8k", "validation_fraction", validation_fraction)
-    check_limits("gsm8k", limit_train=limit_train, limit_validation=limit_validation, limit_test=limit_test)
+    check_integer(NAME, "shots", shots, 0, MAX_SHOTS)
+    check_integer(NAME, "shot_pool", shot_pool, 0)
+    check_fraction(NAME, "validation_fraction", validation_fraction)
     if shots > shot_pool:
-        raise option_error(
-            "gsm8k", "shots", f"a shot_pool of {shot_pool} rows has no {shots} shots. Raise shot_pool or lower shots."
-        )
-
-    raw = _from_folder(Path(path)) if path is not None else _from_hub()
-    test = [_problem(row, "test", index) for index, row in enumerate(raw["test"])]
-    all_train = [_problem(row, "train", index) for index, row in enumerate(raw["train"])]
-    test_questions = {question_key(problem.question) for problem in test}
-    train_problems = [problem for problem in all_train if question_key(problem.question) not in test_questions]
-    duplicates = len(all_train) - len(train_problems)
-    if duplicates and not train_problems:
+        problem = f"a shot_pool of {shot_pool} rows has no {shots} shots. Raise shot_pool or lower shots."
+        raise option_error(NAME, "shots", problem)
+    test, all_train = (
+        [_problem(row, split, index) for index, row in enumerate(rows)] for split, rows in _read(path).items()
+    )
+    asked = set(map(_key, test))
+    train = [problem for problem in all_train if _key(problem) not in asked]
+    duplicates = len(all_train) - len(train)
+    pool, train = _set_aside(train, shot_pool, seed) if train else ([], [])
+    train, validation = hold_out(train, validation_fraction, f"{seed}/validation", _key)
+    if not train:
         raise InputError(
-            f"Task gsm8k: all {duplicates} training questions are also test questions. Use other training rows.",
+            f"Task gsm8k: none of {len(all_train)} training rows is left: {duplicates} are test questions, {len(pool)} "
+            f"are set aside for shots, {len(validation)} are for validation. Lower shot_pool or validation_fraction, "
+            "or use other rows.",
             kind="empty-data",
             key="path",
         )
-    pool, train_problems = _set_aside(train_problems, shot_pool, seed)
 
     def row_of(problem: _SolvedProblem) -> Row:
         drawn = random.Random(f"{seed}/shots/{problem.id}" if shots_per_row else f"{seed}/shots").sample(pool, shots)
         prompt = _chat(problem, drawn, instruction_role) if style == "chat" else _text(problem, drawn)
-        return {
-            "prompt": prompt,
-            "question": problem.question,
-            "final_answer": problem.answer,
-            "source": "gsm8k",
-            "id": problem.id,
-        }
+        answer = {"question": problem.question, "final_answer": problem.answer}
+        return {"prompt": prompt, **answer, "source": NAME, "id": problem.id}
 
-    splits: dict[str, list[Row]] = {"test": [row_of(problem) for problem in test]}
-    splits["train"], splits["validation"] = hold_out(
-        [row_of(problem) for problem in train_problems],
-        validation_fraction,
-        f"{seed}/validation",
-        lambda row: question_key(row["question"]),
-    )
-    train_rows, validation_rows = len(splits["train"]), len(splits["validation"])
-    if not train_rows:
-        raise InputError(
-            f"Task gsm8k: none of {len(all_train)} training rows is left after setting {len(pool)} aside for shots and "
-            f"{validation_rows} for validation. Lower shot_pool or validation_fraction, or add rows.",
-            kind="empty-data",
-            key="path",
-        )
+    splits = {"train": train, "validation": validation, "test": test}
     closing = BOXED_ANSWER if style == "chat" else ANSWER_LINE
-    limit_notes = apply_limits(splits, seed, train=limit_train, validation=limit_validation, test=limit_test)
+    drawn = ("drawn for each row" if shots_per_row else "the same in every row") if shots else "none"
     return Task(
-        **to_datasets(train=splits["train"], validation=splits["validation"], test=splits["test"]),
+        **to_datasets(**{split: list(map(row_of, problems)) for split, problems in splits.items()}),
         stop_strings=("\nQuestion:",) if style == "text" else (),
         gold=lambda row: f"Here is how.\n{closing.format(answer=row['final_answer'])}",
         notes=(
             f"Read {len(all_train):,} training and {len(test):,} test rows from {path or HUB_DATASET}.",
             f"Dropped {duplicates} training rows whose question is also a test question.",
             f"Set {len(pool)} training rows aside for shots; they are in no split.",
-            f"Held out {validation_rows:,} of the other training rows for validation; {train_rows:,} are left.",
-            _shots_note(shots, shots_per_row),
-            f"All random choices use seed {seed}.",
-            *limit_notes,
+            f"Held out {len(validation):,} of the other training rows for validation; {len(train):,} are left.",
+            f"Shots with reasoning in each prompt: {shots} ({drawn}). All random choices use seed {seed}.",
         ),
     )
 
 
-def _shots_note(shots: int, per_row: bool) -> str:
-    if shots == 0:
-        return "Prompts have no shots."
-    drawn = "drawn for each row" if per_row else "the same in every row"
-    return f"Prompts have {shots} {'shot' if shots == 1 else 'shots'} with reasoning, {drawn}."
-
-
-def _from_hub() -> dict[str, list[Row]]:
-    how_else = "Without a network: put train.jsonl and test.jsonl into a folder and set path: FOLDER under task."
-    splits = download_rows(HUB_DATASET, HUB_SUBSET, how_else)
-    return {split: splits[split] for split in ("train", "test")}
-
-
-def _from_folder(folder: Path) -> dict[str, list[Row]]:
+def _read(path: str | None) -> dict[str, list[Row]]:
+    """Return the rows of the test and the training split."""
+    if path is None:
+        splits = read_splits(NAME, None, HUB_DATASET, HUB_SUBSET)
+        return {split: splits[split] for split in ("test", "train")}
+    folder = Path(path)
     if not folder.is_dir():
-        problem = "is a file" if folder.exists() else f"does not exist (relative paths start from {Path.cwd()})"
-        raise InputError(
-            f"Task gsm8k, option path: {folder} {problem}. Name a folder with train.jsonl and test.jsonl.",
-            kind="file-not-found",
-            key="path",
-        )
+        problem = f"{folder.absolute()} is no folder. Name one with train.jsonl and test.jsonl."
+        raise InputError(f"Task gsm8k, option path: {problem}", kind="file-not-found", key="path")
     splits = {}
-    for split in ("train", "test"):
+    for split in ("test", "train"):
         files = find_split_files(folder, split, (".jsonl",)) or find_split_files(folder, split)
         if not files:
-            raise InputError(
-                f"Task gsm8k, option path: {folder} has no file for the {split} split. Add {split}.jsonl or "
-                f"gsm8k_{split}.jsonl, with the columns question and answer.",
-                kind="missing-split",
-                key="path",
-            )
+            message = f"Task gsm8k, option path: {folder} has no file for the {split} split. Add {split}.jsonl."
+            raise InputError(message, kind="missing-split", key="path")
         splits[split] = [row for file in files for row in read_rows(file)]
     return splits
 
@@ -189,11 +140,7 @@ def _from_folder(folder: Path) -> dict[str, list[Row]]:
 def _problem(row: Row, split: str, index: int) -> _SolvedProblem:
     """Read a row of GSM8K, whose `answer` is the reasoning, then "#### N"."""
     where = f"GSM8K, {split} row {index}"
-    for column in ("question", "answer"):
-        if column not in row:
-            raise missing_column_error(where, column, row, row=index)
-        if not isinstance(row[column], str) or not row[column].strip():
-            raise row_error(where, column, index, f"{row[column]!r} is no text")
+    require_text(row, ("question", "answer"), where, index)
     reasoning, mark, gold = row["answer"].rpartition("####")
     if not mark:
         raise row_error(where, "answer", index, "it has no final '#### N' to verify against")
@@ -220,15 +167,16 @@ def _set_aside(
 ) -> tuple[list[_SolvedProblem], list[_SolvedProblem]]:
     """Return `count` problems for shots, and the others without the same questions."""
     if count >= len(problems):
-        raise option_error(
-            "gsm8k",
-            "shot_pool",
-            f"{count} rows are kept for shots, but there are {len(problems)} training rows. Set task.shot_pool lower.",
-        )
+        problem = f"{count} rows are kept for shots, but there are {len(problems)} training rows. Lower shot_pool."
+        raise option_error(NAME, "shot_pool", problem)
     chosen = set(random.Random(f"{seed}/pool").sample(range(len(problems)), count))
     pool = [problem for index, problem in enumerate(problems) if index in chosen]
-    shown = {question_key(problem.question) for problem in pool}
-    return pool, [problem for problem in problems if question_key(problem.question) not in shown]
+    shown = set(map(_key, pool))
+    return pool, [problem for problem in problems if _key(problem) not in shown]
+
+
+def _key(problem: _SolvedProblem) -> str:
+    return question_key(problem.question)
 
 
 def _text(problem: _SolvedProblem, shots: list[_SolvedProblem]) -> str:

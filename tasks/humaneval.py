@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import Task
+from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
-from rlvr.data.code.prompts import COMPLETION, build_instruction, build_messages, format_answer
+from rlvr.data.code.prompts import COMPLETION, build_instruction, format_answer
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import check_integer, check_limits, missing_column_error, option_error, row_error
+from rlvr.data.input_checks import option_error, require_text, row_error
 from rlvr.data.io import Row, read_rows
-from rlvr.data.splits import apply_limits, to_datasets
+from rlvr.data.splits import to_datasets
 
 HUB_DATASET = "openai/openai_humaneval"
 
@@ -30,8 +31,6 @@ def humaneval(
     partial_credit: bool = True,
     answer_format: Literal["fence", "tags"] = "fence",
     instruction_role: Literal["system", "user"] = "user",
-    limit_test: int | None = None,
-    seed: int = 42,
 ) -> Task:
     """Load HumanEval from the hub (openai/openai_humaneval) or a file, as chat prompts; all rows are test rows.
 
@@ -42,8 +41,6 @@ def humaneval(
             the only test. A program passes all tests in one form if and only if it does in the other.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
         instruction_role: role of the message with the instruction.
-        limit_test: maximal rows, drawn at random.
-        seed: seed of the limit.
 
     Rows have `prompt`, `question` (the beginning of the program), `prefix` (the same, to put before a program that
     only continues it), `tests` (a list of {"assert": statements}), `entry_point`, `language` ("python"), `source`
@@ -56,8 +53,6 @@ def humaneval(
             "split",
             f"{split!r} does not exist: HumanEval is for evaluation only. Train on mbpp, evaluate on this.",
         )
-    check_integer(name, "seed", seed, 0)
-    check_limits(name, limit_test=limit_test)
     task_instruction = build_instruction(COMPLETION, "python", answer_format)
     raw = _read(path)
     rows = []
@@ -72,7 +67,6 @@ def humaneval(
         whole = sum(len(row["tests"]) == 1 and "check(" in row["tests"][0]["assert"] for row in rows)
         notes.append(f"Each assert is a test; {whole} problems have a check that cannot be split.")
     splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": rows}
-    notes += apply_limits(splits, seed, test=limit_test)
     solutions = {row["task_id"]: row.get("canonical_solution") for row in raw}
 
     def gold(row: Mapping[str, Any]) -> str | None:
@@ -90,11 +84,7 @@ def _read(path: str | None) -> list[Row]:
 
 
 def _row(row: Row, index: int, where: str, task_instruction: str, role: str, partial_credit: bool) -> Row:
-    for column in ("task_id", "prompt", "entry_point", "test"):
-        if column not in row:
-            raise missing_column_error(where, column, row, row=index)
-        if not isinstance(row[column], str) or not row[column].strip():
-            raise row_error(where, column, index, f"{row[column]!r} is no text")
+    require_text(row, ("task_id", "prompt", "entry_point", "test"), where, index)
     tests = split_check(row["test"], row["entry_point"])
     if not partial_credit:
         tests = [{"assert": f"{row['test'].strip()}\n\ncheck({row['entry_point']})"}]

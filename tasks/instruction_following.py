@@ -15,9 +15,9 @@ from typing import Any
 from rlvr import InputError, Task
 from rlvr.data.decontamination import find_overlaps
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import check_fraction, check_integer, check_limits, missing_column_error, row_error
+from rlvr.data.input_checks import missing_column_error, row_error
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import apply_limits, hold_out, question_key, to_datasets
+from rlvr.data.splits import hold_out_test, to_datasets
 from rlvr.errors import error_context
 from rlvr.verifiers.instructions import LANGUAGE, read_instructions
 
@@ -76,8 +76,6 @@ def instruction_following(
     *,
     path: str | None = None,
     test_fraction: float = 0.05,
-    limit_train: int | None = None,
-    limit_test: int | None = None,
     seed: int = 42,
 ) -> Task:
     """Load prompts, as chat messages, and their instructions.
@@ -87,16 +85,12 @@ def instruction_following(
             (prompt, instruction_id_list, kwargs) or of RLVR-IFeval (messages, ground_truth). None downloads
             RLVR-IFeval, and IFEval to hold out, or uses the cached copies.
         test_fraction: share of the rows to hold out if `path` has no test file.
-        limit_train, limit_test: maximal rows of a split, drawn at random.
-        seed: seed of all random choices.
+        seed: seed of the rows to hold out.
 
     Rows have `prompt`, `question` (its last message), `instruction_id_list`, `kwargs`, `source` and `id`. Training rows
     whose prompt overlaps a held-out one (rlvr/data/decontamination.py) are left out.
     """
     name = "instruction_following"
-    check_limits(name, limit_train=limit_train, limit_test=limit_test)
-    check_integer(name, "seed", seed, 0)
-    check_fraction(name, "test_fraction", test_fraction)
     raw = read_splits(name, path, HUB_DATASET)
     if path is None:
         raw["test"] = download_rows(HELD_OUT_DATASET, None, "Without a network: set path, under task.")["train"]
@@ -104,11 +98,7 @@ def instruction_following(
     splits: dict[str, list[Row]] = {"validation": []}
     for split in ("train", "test"):
         splits[split] = _convert_all(raw.get(split, []), split, path, notes)
-    if not splits["test"]:
-        splits["train"], splits["test"] = hold_out(
-            splits["train"], test_fraction, f"{seed}/test", lambda row: question_key(row["question"])
-        )
-        notes.append(f"Held out {len(splits['test']):,} rows, since the data has no test split.")
+    notes += hold_out_test(name, splits, test_fraction, seed)
     questions = {split: [row["question"] for row in splits[split]] for split in ("train", "test")}
     leaked = {overlap.train for overlap in find_overlaps(questions["train"], questions["test"])}
     splits["train"] = [row for number, row in enumerate(splits["train"]) if number not in leaked]
@@ -116,7 +106,6 @@ def instruction_following(
     if not splits["train"]:
         message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {' '.join(notes)} Choose others."
         raise InputError(message, kind="empty-data", key="path")
-    notes += apply_limits(splits, seed, train=limit_train, test=limit_test)
     return Task(**to_datasets(**splits), notes=tuple(notes), answer=None)
 
 

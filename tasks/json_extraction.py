@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import Task
-from rlvr.data.input_checks import check_integer
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
@@ -27,9 +26,6 @@ def json_extraction(
     *,
     path: str | None = None,
     test_fraction: float = 0.2,
-    max_prompt_characters: int = 12_000,
-    limit_train: int | None = None,
-    limit_test: int | None = None,
     seed: int = 42,
 ) -> Task:
     """Load texts as chat prompts, with their schemas.
@@ -38,15 +34,12 @@ def json_extraction(
         path: a file, a folder with a train and perhaps a test file, or a dataset of the hub, with the columns text,
             schema and item (JSON text or values). None downloads the dataset, or uses the cached copy.
         test_fraction: share of the rows to hold out, by schema, if the data has no test split.
-        max_prompt_characters: longer prompts are left out.
-        limit_train, limit_test: maximal usable rows of a split, drawn at random.
         seed: seed of all random choices.
 
     Rows have `prompt`, `question` (the text), `schema` and `reference` (JSON text), `source` and `id`. Left out are
     rows whose item is not valid under its schema.
     """
     name, source = "json_extraction", path or HUB_DATASET
-    check_integer(name, "max_prompt_characters", max_prompt_characters, 1)
 
     def convert(row: Row, number: int, split: str) -> Row | str:
         if not isinstance(row["text"], str) or not row["text"].strip():
@@ -61,8 +54,6 @@ def json_extraction(
             return "a schema or an item that can't be read"
         schema_text, text = json.dumps(schema, ensure_ascii=False), row["text"].strip()
         content = f"{INSTRUCTION}\n\nSchema:\n{schema_text}\n\nText:\n{text}"
-        if len(content) > max_prompt_characters:
-            return f"a prompt of over {max_prompt_characters:,} characters"
         return {
             "prompt": [{"role": "user", "content": content}],
             "question": text,
@@ -79,8 +70,6 @@ def json_extraction(
         ("text", "schema", "item"),
         convert,
         test_fraction=test_fraction,
-        limit_train=limit_train,
-        limit_test=limit_test,
         seed=seed,
         held_out_by="schema",
     )

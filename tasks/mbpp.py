@@ -6,21 +6,23 @@ paper's few-shot examples, in no split. The sanitized version has 427 tasks, che
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import InputError, Task
+from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests
 from rlvr.data.code.faulty_programs import add_faulty_programs
 from rlvr.data.code.io_tests import InvalidTests
-from rlvr.data.code.prompts import FUNCTION, build_instruction, build_messages, format_answer
+from rlvr.data.code.prompts import FUNCTION, build_instruction, format_answer
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import check_integer, check_limits, missing_column_error, row_error
+from rlvr.data.input_checks import check_integer, missing_column_error, require_text, row_error
 from rlvr.data.io import READABLE, Row, read_rows
-from rlvr.data.splits import apply_limits, question_key, to_datasets
-from rlvr.formatting import count
+from rlvr.data.splits import drop_held_out, notes_on_dropped, to_datasets
 
+NAME = "mbpp"
 HUB_DATASET = "google-research-datasets/mbpp"
 SPLITS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
 
@@ -36,9 +38,6 @@ def mbpp(
     faulty: bool = False,
     solutions: bool = False,
     instruction_role: Literal["system", "user"] = "user",
-    limit_train: int | None = None,
-    limit_validation: int | None = None,
-    limit_test: int | None = None,
     seed: int = 42,
 ) -> Task:
     """Load MBPP from the hub (google-research-datasets/mbpp) or files, as chat prompts for Python functions.
@@ -56,21 +55,16 @@ def mbpp(
             a test are left out. It runs about 1,000 programs in the sandbox.
         solutions: add the column solution, which --check submits to an environment for programs.
         instruction_role: role of the message with the instruction.
-        limit_train, limit_validation, limit_test: maximal tasks of a split, drawn at random.
-        seed: seed of the limits.
+        seed: seed of the faults.
 
     Rows have `prompt`, `question`, `tests` (which score a program) and `public_tests` (lists of {"assert":
     statements}), `entry_point`, `language` ("python"), `source` ("mbpp") and `id` ("mbpp-601"). No column contains a
     solution, unless `faulty` or `solutions` adds it; prompts never do.
     """
-    name = "mbpp"
-    check_integer(name, "shown", shown, 0)
-    check_integer(name, "seed", seed, 0)
-    check_limits(name, limit_train=limit_train, limit_validation=limit_validation, limit_test=limit_test)
-
-    task_instruction = build_instruction(FUNCTION, "python", answer_format)
+    check_integer(NAME, "shown", shown, 0)
+    instruction = build_instruction(FUNCTION, "python", answer_format)
+    build_prompt = partial(build_messages, instruction, instruction_role=instruction_role)
     by_id: dict[int, Row] = {}
-    few_shot = 0
     invalid: dict[str, list[str]] = {}
     raw = _read(path, version)
     for file, index, row in raw:
@@ -78,43 +72,26 @@ def mbpp(
         number = _task_id(row, index, where)
         if number in by_id:
             raise row_error(where, "task_id", index, f"{number} occurs twice; path may have both versions")
-        if not any(number in numbers for numbers in SPLITS.values()):
-            few_shot += 1
-            continue
         try:
-            by_id[number] = _row(row, number, index, where, task_instruction, instruction_role, shown, tests, challenge)
+            by_id[number] = _row(row, index, where, build_prompt, shown, tests, challenge)
         except InvalidTests as error:
             invalid.setdefault(str(error), []).append(str(number))
     splits = {split: [row for number, row in by_id.items() if number in SPLITS[split]] for split in SPLITS}
-    held_out = {question_key(row["question"]) for split in ("validation", "test") for row in splits[split]}
-    train = [row for row in splits["train"] if question_key(row["question"]) not in held_out]
-    duplicates = len(splits["train"]) - len(train)
-    splits["train"] = train
-    if not train:
-        raise InputError(
-            f"Task {name}: {path or HUB_DATASET} has no usable training tasks (task_id 601 to 974). "
-            f"{' '.join(_drop_notes(invalid))} Choose another file, or change the options shown and tests.",
-            kind="empty-data",
-            key="path",
-        )
-    most = f"up to {shown}" if shown > 1 else shown
+    shown_words = f"up to {shown}" if shown > 1 else shown
     notes = [
-        f"Read {len(raw):,} tasks from {path or HUB_DATASET}; {', '.join(f'{len(splits[s]):,} {s}' for s in SPLITS)}, "
-        "split by task_id as in the paper.",
-        f"Prompts show {most} of a task's asserts; {'all' if tests == 'all' else 'the others'} score a program.",
+        f"Read {len(raw):,} tasks from {path or HUB_DATASET}, split by task_id as in the paper.",
+        f"Prompts show {shown_words} of a task's asserts; {'all' if tests == 'all' else 'the others'} score a program.",
+        *drop_held_out(splits),
+        *notes_on_dropped(invalid, "task"),
     ]
-    if few_shot:
-        notes.append(f"Left out the {few_shot} few-shot examples of the paper.")
-    if duplicates:
-        notes.append(f"Dropped {duplicates} training tasks that are also in a held-out split.")
-    notes += _drop_notes(invalid)
-    notes += apply_limits(splits, seed, "tasks", train=limit_train, validation=limit_validation, test=limit_test)
+    if not splits["train"]:
+        problem = f"no training task (task_id 601 to 974) is usable. {' '.join(notes)} Choose another file."
+        raise InputError(f"Task {NAME}: {problem}", kind="empty-data", key="path")
     programs = {f"mbpp-{row['task_id']}": row.get("code") for _, _, row in raw}
     if faulty:
         for split, rows in splits.items():
             splits[split] = add_faulty_programs(rows, programs, seed)
             notes.append(f"A faulty program was found for {len(splits[split]):,} of {len(rows):,} {split} tasks.")
-
     elif solutions:
         for rows in splits.values():
             for row in rows:
@@ -125,11 +102,6 @@ def mbpp(
         return format_answer(program, answer_format) if program and answer_format != "tool" else None
 
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold, answer=None)
-
-
-def _drop_notes(invalid: dict[str, list[str]]) -> list[str]:
-    examples = {why: f"{', '.join(numbers[:5])}{', …' if len(numbers) > 5 else ''}" for why, numbers in invalid.items()}
-    return [f"Dropped {count(len(invalid[why]), 'task')} with {why} ({those})." for why, those in examples.items()]
 
 
 def _read(path: str | None, version: str) -> list[tuple[str, int, Row]]:
@@ -160,24 +132,19 @@ def _task_id(row: Row, index: int, where: str) -> int:
 
 def _row(
     row: Row,
-    number: int,
     index: int,
     where: str,
-    task_instruction: str,
-    role: str,
+    build_prompt: Callable[[str], list[Row]],
     shown: int,
     scored_by: str,
     challenge: bool,
 ) -> Row:
     """Convert a row of either version; the full version calls the question `text`, the sanitized one `prompt`."""
     column = "text" if "text" in row else "prompt"
-    if column not in row:
-        raise missing_column_error(where, "text", row, row=index)
+    require_text(row, (column,), where, index)
     if "test_list" not in row:
         raise missing_column_error(where, "test_list", row, row=index)
     text, asserts = row[column], list(row["test_list"] or [])
-    if not isinstance(text, str) or not text.strip():
-        raise row_error(where, column, index, f"{text!r} is no text")
     setup = [*(row.get("test_imports") or []), row.get("test_setup_code") or ""]
     all_tests = make_assert_tests([*asserts, *(row.get("challenge_test_list") or [] if challenge else [])], setup)
     scored = all_tests if scored_by == "all" else all_tests[shown:]
@@ -186,14 +153,14 @@ def _row(
     entry_point = find_entry_point(asserts, row.get("code"))
     question = f"{text.strip()}\n\n{_describe_tests(entry_point, asserts[:shown], setup)}"
     return {
-        "prompt": build_messages(task_instruction, question, role),
+        "prompt": build_prompt(question),
         "question": text.strip(),
         "tests": scored,
         "public_tests": all_tests[: min(shown, len(asserts))],
         "entry_point": entry_point,
         "language": "python",
         "source": "mbpp",
-        "id": f"mbpp-{number}",
+        "id": f"mbpp-{row['task_id']}",
     }
 
 

@@ -36,8 +36,6 @@ def multiple_choice(
     subset: str | None = None,
     shuffle_choices: bool = False,
     test_fraction: float = 0.1,
-    limit_train: int | None = None,
-    limit_test: int | None = None,
     seed: int = 42,
 ) -> Task:
     """Load questions as chat prompts.
@@ -49,7 +47,6 @@ def multiple_choice(
         shuffle_choices: put the choices of each row in an order of its own, unless one of them names others ("all of
             the above"). The letter that is right most often is then no good guess.
         test_fraction: share of the rows to hold out if the data has no test split.
-        limit_train, limit_test: maximal usable rows of a split, drawn at random.
         seed: seed of all random choices.
 
     Rows have `prompt`, `question`, `choices` (texts), `final_answer` (a letter), `source` and `id`.
@@ -91,8 +88,6 @@ def multiple_choice(
         ("question", "choices"),
         convert,
         test_fraction=test_fraction,
-        limit_train=limit_train,
-        limit_test=limit_test,
         seed=seed,
     )
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)

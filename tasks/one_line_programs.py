@@ -6,19 +6,18 @@
     n=int(input());print((n+12)*47)
     ```
 
-Nothing is downloaded. Each problem has tests (inputs and outputs). Two problems in three have a trap:
+Nothing is downloaded. Problems are held out by their two numbers (rlvr/data/number_pairs.py). Two in three have a trap:
 
     expression   (n+12)*47           a sum needs parentheses before it is multiplied, divided or reduced
     sum          sum(range(12,n+1))  range excludes its end, but the sentence includes it
 
 The others look alike without a trap: n*12+47, and sum(range(12,n)) for a sentence that excludes n. So always adding 1
 is no solution.
-
-Problems are held out by their two numbers (rlvr/data/number_pairs.py).
 """
 
 from __future__ import annotations
 
+import operator
 import random
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +28,7 @@ from rlvr.data.io import Row
 from rlvr.data.number_pairs import number_pairs
 from rlvr.data.splits import to_datasets
 
+NAME = "one_line_programs"
 # A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
 STEPS = {
     "+": "add {number}",
@@ -47,6 +47,7 @@ KINDS = {
     ("sum", "plain"): [("sum below", second) for second in ("+", "-", "*")],
 }
 SOURCES = ("expression", "sum")
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod}
 
 # The bundled model's teacher treats number 2 differently (scripts/make_tiny_model.py).
 WORDINGS = (
@@ -56,8 +57,7 @@ WORDINGS = (
     "Take n from the input, {first}, then {second}, and print that.",
 )
 
-# Inputs of the tests. From 200 on, a program that falls into its trap fails every test; tests/tasks/
-# test_one_line_programs.py tries all of them.
+# Inputs of the tests. From 200 on, a program that falls into its trap fails every test.
 SMALLEST_INPUT, LARGEST_INPUT = 200, 999
 MOST_TESTS = 8  # n//99 has nine values, and all outputs of a problem differ
 
@@ -81,10 +81,8 @@ class OneLiner:
 
     def expression(self, *, careful: bool = True) -> str:
         """Return the problem in Python; with `careful=False`, the version that falls into the trap, if any."""
-        if self.first == "sum to":
-            inner = f"sum(range({self.left},n+1))" if careful else f"sum(range({self.left},n))"
-        elif self.first == "sum below":
-            inner = f"sum(range({self.left},n))"
+        if self.source == "sum":
+            inner = f"sum(range({self.left},n{'+1' if careful and self.first == 'sum to' else ''}))"
         else:
             inner = f"n{self.first}{self.left}"
             inner = f"({inner})" if careful and self.has_trap else inner
@@ -92,30 +90,14 @@ class OneLiner:
 
     def output(self, n: int) -> int:
         """Compute the expected output for the input `n`."""
-        if self.first == "sum to":
-            value = sum(range(self.left, n + 1))
-        elif self.first == "sum below":
-            value = sum(range(self.left, n))
+        if self.source == "sum":
+            value = sum(range(self.left, n + (self.first == "sum to")))
         else:
-            value = _calculate(n, self.first, self.left)
-        return _calculate(value, self.second, self.right)
+            value = OPERATORS[self.first](n, self.left)
+        return OPERATORS[self.second](value, self.right)
 
     def __str__(self) -> str:
         return self.expression()
-
-
-def _calculate(left: int, operator: str, right: int) -> int:
-    match operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "//":
-            return left // right
-        case _:
-            return left % right
 
 
 def question(problem: OneLiner, wording: int) -> str:
@@ -146,9 +128,7 @@ def one_line_programs(
 
     Args:
         kinds: "expression", "sum" or "both" (half of the rows each).
-        train_rows: number of training problems, all with different programs.
-        validation_rows: number of validation problems, with numbers of their own.
-        test_rows: number of held-out problems.
+        train_rows, validation_rows, test_rows: numbers of problems; each split has numbers of its own.
         tests_per_problem: number of tests, 2 to 8. Their outputs differ, so a constant program passes at most one.
         seed: seed of the problems, their words, order and tests; held-out numbers do not depend on it.
 
@@ -156,15 +136,11 @@ def one_line_programs(
     `language` ("python"), `source` ("expression" or "sum"), `difficulty` ("trap" or "plain") and `id`: the expression
     of a right program, such as "(n+12)*47".
     """
-    name = "one_line_programs"
-    check_integer(name, "train_rows", train_rows, 1)
-    check_integer(name, "validation_rows", validation_rows, 0)
-    check_integer(name, "test_rows", test_rows, 1)
-    check_integer(name, "tests_per_problem", tests_per_problem, 2, MOST_TESTS)
-    check_integer(name, "seed", seed, 0)
+    check_integer(NAME, "tests_per_problem", tests_per_problem, 2, MOST_TESTS)
     sources = SOURCES if kinds == "both" else (kinds,)
     splits = {}
-    for split, wanted in (("train", train_rows), ("validation", validation_rows), ("test", test_rows)):
+    for split, wanted, least in (("train", train_rows, 1), ("validation", validation_rows, 0), ("test", test_rows, 1)):
+        check_integer(NAME, f"{split}_rows", wanted, least)
         # One generator for each split: the number of training rows does not change the test rows.
         rng = random.Random(f"{seed}/{split}")
         problems = _draw(split, sources, wanted, rng)
@@ -190,12 +166,8 @@ def _draw(split: str, sources: tuple[str, ...], rows: int, rng: random.Random) -
         for difficulty, wanted in (("trap", with_trap), ("plain", share - with_trap)):
             kinds = KINDS[source, difficulty]
             if wanted > len(pairs) * len(kinds):
-                raise option_error(
-                    "one_line_programs",
-                    f"{split}_rows",
-                    f"{rows} rows need {wanted} different problems of the kind {source}, {difficulty}, but the {split} "
-                    f"split has only {len(pairs) * len(kinds)}. Lower {split}_rows.",
-                )
+                problem = f"{rows} rows need {wanted} {source} problems ({difficulty}), but there are only"
+                raise option_error(NAME, f"{split}_rows", f"{problem} {len(pairs) * len(kinds)}. Lower it.")
             for choice in rng.sample(range(len(pairs) * len(kinds)), wanted):
                 numbers = list(pairs[choice // len(kinds)])
                 rng.shuffle(numbers)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlvr import InputError, Task
+from rlvr.data.chat_prompts import build_messages
 from rlvr.data.input_checks import check_integer
 from rlvr.data.io import Row, pack
 from rlvr.data.reasoning_gym import make_dataset
@@ -101,10 +102,6 @@ def _items(dataset: str, options: dict[str, Any], wanted: int, first_seed: int) 
 
 def _row(item: dict[str, Any], dataset: str, options: dict[str, Any], row_id: str, instruction_role: str) -> Row:
     question = item["question"].strip()
-    if instruction_role == "system":
-        prompt = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": question}]
-    else:
-        prompt = [{"role": "user", "content": f"{INSTRUCTION}\n\n{question}"}]
     try:
         entry = pack({"dataset": dataset, "options": options, "item": item})
     except TypeError as error:
@@ -115,7 +112,7 @@ def _row(item: dict[str, Any], dataset: str, options: dict[str, Any], row_id: st
             key="dataset",
         ) from error
     return {
-        "prompt": prompt,
+        "prompt": build_messages(INSTRUCTION, question, instruction_role),
         "question": question,
         "final_answer": "" if item["answer"] is None else str(item["answer"]),
         "source": f"reasoning_gym/{dataset}",

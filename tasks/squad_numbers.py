@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError, Task
-from rlvr.data.input_checks import check_integer, check_limits, missing_column_error
+from rlvr.data.input_checks import missing_column_error
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import apply_limits, question_key, to_datasets
+from rlvr.data.splits import drop_held_out, to_datasets
 
 HUB_DATASET = "rajpurkar/squad"
 _NUMBER = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?")
@@ -26,9 +26,6 @@ def squad_numbers(
     *,
     path: str | None = None,
     folder: str = "data/squad",
-    limit_train: int | None = None,
-    limit_test: int | None = None,
-    seed: int = 42,
 ) -> Task:
     """Load questions, and write the articles.
 
@@ -36,14 +33,10 @@ def squad_numbers(
         path: a folder with train and validation files in the form of the hub's, or another dataset of the hub. None
             downloads the dataset, or uses the cached copy.
         folder: where the articles are written; the environment's option `folder` names it, too.
-        limit_train, limit_test: maximal rows of a split, drawn at random.
-        seed: seed of the limits.
 
     Rows have `prompt`, `question`, `final_answer`, `title`, `source` ("squad") and `id`.
     """
     name = "squad_numbers"
-    check_limits(name, limit_train=limit_train, limit_test=limit_test)
-    check_integer(name, "seed", seed, 0)
     raw = read_splits(name, path, HUB_DATASET)
     articles: dict[str, dict[str, None]] = {}
     splits: dict[str, list[Row]] = {"validation": []}
@@ -57,8 +50,7 @@ def squad_numbers(
             answers = {text.strip() for text in row["answers"]["text"]}
             if len(answers) == 1 and _NUMBER.fullmatch(answer := answers.pop()):
                 splits[split].append(_row(row, answer.replace(",", ""), number, theirs))
-    held_out = {question_key(row["question"]) for row in splits["test"]}
-    splits["train"] = [row for row in splits["train"] if question_key(row["question"]) not in held_out]
+    notes = drop_held_out(splits)
     if not splits["train"]:
         message = (
             f"Task {name}: no training question of {path or HUB_DATASET} has a number as its answer. Choose others."
@@ -66,11 +58,9 @@ def squad_numbers(
         raise InputError(message, kind="empty-data", key="path")
     _write_articles(Path(folder), articles)
     paragraphs = sum(map(len, articles.values()))
-    notes = [f"Wrote {paragraphs:,} paragraphs of {len(articles):,} articles to {folder}."]
-    notes.append(
-        f"Kept the questions whose answer is a number: {len(splits['train']):,} train, {len(held_out):,} test."
-    )
-    notes += apply_limits(splits, seed, train=limit_train, test=limit_test)
+    notes += [f"Wrote {paragraphs:,} paragraphs of {len(articles):,} articles to {folder}."]
+    kept = f"{len(splits['train']):,} train, {len(splits['test']):,} test"
+    notes.append(f"Kept the questions whose answer is a number: {kept}.")
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,19 @@ def missing_column_error(
         f"{where} has no column {column!r}. Its columns are: {', '.join(columns) or 'none'}.{' ' + how if how else ''}"
     )
     return InputError(message, kind="missing-column", key=column, row=row)
+
+
+def require_text(row: Mapping[str, Any], columns: Iterable[str], where: str, number: int) -> None:
+    """Check that a row has text in these columns.
+
+    Raises:
+        InputError: of kind "missing-column" or "invalid-row".
+    """
+    for column in columns:
+        if column not in row:
+            raise missing_column_error(where, column, row, row=number)
+        if not isinstance(row[column], str) or not row[column].strip():
+            raise row_error(where, column, number, f"{row[column]!r:.60} is no text")
 
 
 def row_error(where: str, column: str, row: int, problem: str) -> InputError:

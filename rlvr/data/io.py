@@ -227,7 +227,7 @@ def read_splits(task: str, path: str | None, dataset: str = "", subset: str | No
     """
     place = Path(path or "")
     if path is None or (not place.exists() and place.suffix not in READABLE and may_be_hub_id(path)):
-        how_else = "Without a network: set path to a folder of its files, under task."
+        how_else = "Without a network: put its files into a folder, and set path: FOLDER under task."
         how_else = how_else if path is None else "There is no local file or folder of this name either."
         return download_rows(path or dataset, subset, how_else)
     if place.is_dir():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from rlvr.data.input_checks import missing, missing_column_error, option_error, row_error
 from rlvr.data.io import READABLE, Row, may_be_hub_id
 from rlvr.errors import InputError
+from rlvr.formatting import count
 
 # GRPOTrainer uses these names: it passes them to rewards, or reads images from them.
 RESERVED = frozenset(
@@ -27,6 +29,7 @@ RESERVED = frozenset(
         "environments",
     )
 )
+SHOWN_COLUMNS = 8  # in a note
 TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
@@ -48,6 +51,44 @@ def template_fields(template: str, option: str = "prompt_template") -> tuple[str
     if not fields:
         raise option_error("jsonl", option, "it names no column, so it is equal in all rows. Add one, like {question}.")
     return tuple(fields)
+
+
+def check_columns(columns: Mapping[str, str | None], fields: Sequence[str]) -> None:
+    """Check the option `columns`, and that the prompt template, with these fields, does not show the answer."""
+    for ours, theirs in columns.items():
+        if theirs is None:  # YAML reads `question:text` as one name
+            fix = f"Put a space after its colon: {{{ours.replace(':', ': ', 1)}}}" if ":" in ours else "Name a column"
+            raise option_error("jsonl", "columns", f"{ours!r} names no column of the data. {fix}.")
+        if ours in RESERVED:
+            raise option_error("jsonl", "columns", f"TRL reserves the name {ours!r}. Choose another name.")
+    golds = ("final_answer", columns.get("final_answer"))
+    if shown := next((field for field in fields if field in golds), None):
+        problem = f"it shows the right answer, {{{shown}}}, in the prompt. Remove it there, or correct columns."
+        raise option_error("jsonl", "prompt_template", problem)
+
+
+def notes_on_columns(rows: Sequence[Row], columns: Mapping[str, str] | None) -> list[str]:
+    """Return notes on columns that are left out, and on answers that become other text."""
+    notes, names = [], {name for row in rows for name in row}
+    if columns is None and (ignored := sorted(RESERVED & names)):
+        notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
+    if columns is not None and (ignored := sorted(names - {"prompt", *columns.values()})):
+        more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
+        notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
+    values = [row.get((columns or {}).get("final_answer", "final_answer")) for row in rows]
+    if booleans := sum(isinstance(gold, bool) for gold in values):
+        notes.append(f"The final_answer of {count(booleans, 'row')} is true or false, kept as the text True or False.")
+    if floats := sum(isinstance(gold, float) and gold.is_integer() for gold in values):
+        notes.append(
+            f"The final_answer of {count(floats, 'row')} is a whole number with a decimal point, kept as text such as "
+            "72.0. exact_match does not accept 72 for it; math_correctness does."
+        )
+    if lists := sum(isinstance(gold, list) for gold in values):
+        notes.append(
+            f"The final_answer of {lists:,} rows is a list, kept as JSON text: exact_match accepts each of its texts, "
+            "math_correctness reads a tuple or an interval. For numbers in any order, write 1, 2 as text."
+        )
+    return notes
 
 
 @dataclass(frozen=True)

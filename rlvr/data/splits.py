@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlvr.data.input_checks import check_fraction
 from rlvr.data.io import Row
+from rlvr.formatting import count
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+EXAMPLES = 5  # names in a note
 
 Item = TypeVar("Item")
 
@@ -22,7 +26,7 @@ def question_key(question: object) -> str:
     return " ".join(text.split()).casefold()
 
 
-def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], str]) -> tuple[list[Row], list[Row]]:
+def hold_out(rows: list[Item], fraction: float, seed: str, key: Callable[[Item], str]) -> tuple[list[Item], list[Item]]:
     """Split off a random `fraction`: return (the rest, the held-out rows), both in their original order.
 
     Rows with the same key go to the same side, so the held-out share may be a little larger than asked for.
@@ -39,6 +43,22 @@ def hold_out(rows: list[Row], fraction: float, seed: str, key: Callable[[Row], s
     return [row for row in rows if key(row) not in held_out], [row for row in rows if key(row) in held_out]
 
 
+def drop_held_out(splits: dict[str, list[Row]]) -> list[str]:
+    """Drop training rows that ask the same as a held-out row, in place; return a note on them, if there are some."""
+    rows, held_out = splits["train"], {row_key(row) for split in ("validation", "test") for row in splits[split]}
+    splits["train"] = [row for row in rows if row_key(row) not in held_out]
+    dropped = len(rows) - len(splits["train"])
+    return [f"Dropped {dropped:,} training rows that ask the same as a held-out row."] if dropped else []
+
+
+def notes_on_dropped(dropped: Mapping[str, Sequence[str]], noun: str) -> list[str]:
+    """Return a note on each reason for which rows were dropped, with some of their names."""
+    return [
+        f"Dropped {count(len(names), noun)}: {why} ({', '.join(names[:EXAMPLES])}{', …' if names[EXAMPLES:] else ''})."
+        for why, names in dropped.items()
+    ]
+
+
 def limit_rows(rows: list[Item], limit: int | None, seed: str) -> list[Item]:
     """Draw at most `limit` rows, or tests, in their original order; a larger limit with the same seed adds some."""
     order = list(range(len(rows)))
@@ -47,32 +67,27 @@ def limit_rows(rows: list[Item], limit: int | None, seed: str) -> list[Item]:
     return [rows[index] for index in sorted(order[:limit])]
 
 
-def apply_limits(splits: dict[str, list[Row]], seed: int, noun: str = "rows", **limits: int | None) -> list[str]:
-    """Limit the splits in place, and return a note on each split that lost rows."""
-    notes = []
-    for split, limit in limits.items():
-        before = len(splits[split])
-        splits[split] = limit_rows(splits[split], limit, f"{seed}/limit")
-        if len(splits[split]) < before:
-            notes.append(f"Kept {len(splits[split]):,} of {before:,} {split} {noun}, as limit_{split} asks.")
-    return notes
+def hold_out_test(task: str, splits: dict[str, list[Row]], fraction: float, seed: int) -> list[str]:
+    """Hold out training rows, by question or else by prompt, in place, if there is no test row; return a note on it.
+
+    Raises:
+        InputError: the task's option test_fraction is no fraction.
+    """
+    check_fraction(task, "test_fraction", fraction)
+    if splits["test"] or not fraction:
+        return []
+    splits["train"], splits["test"] = hold_out(splits["train"], fraction, f"{seed}/test", row_key)
+    return [f"Held out {len(splits['test']):,} of the training rows as the test split, with seed {seed}."]
+
+
+def row_key(row: Row) -> str:
+    """Return what is compared between rows: the question, or else the prompt."""
+    return question_key(row.get("question", row["prompt"]))
 
 
 def prompt_characters(prompt: str | list[dict[str, Any]]) -> int:
     """Return the number of characters of a text prompt, or of the contents of all messages."""
     return len(prompt) if isinstance(prompt, str) else sum(len(message["content"] or "") for message in prompt)
-
-
-def drop_long_prompts(splits: dict[str, list[Row]], limit: int) -> list[str]:
-    """Drop rows with longer prompts from the splits in place, and return a note on each split that lost rows."""
-    notes = []
-    for split, rows in splits.items():
-        splits[split] = [row for row in rows if prompt_characters(row["prompt"]) <= limit]
-        if dropped := len(rows) - len(splits[split]):
-            notes.append(
-                f"Dropped {dropped:,} of {len(rows):,} {split} rows with prompts of over {limit:,} characters."
-            )
-    return notes
 
 
 def to_datasets(**splits: list[Row]) -> dict[str, Dataset]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rlvr.data.decontamination import find_overlaps
-from rlvr.data.input_checks import check_fraction, check_integer, check_limits, missing_column_error
+from rlvr.data.input_checks import check_fraction, check_limits, missing_column_error
 from rlvr.data.io import Row
 from rlvr.data.splits import hold_out, question_key
 from rlvr.errors import InputError
@@ -25,9 +25,9 @@ def usable_rows(
     convert: Convert,
     *,
     test_fraction: float,
-    limit_train: int | None,
-    limit_test: int | None,
     seed: int,
+    limit_train: int | None = None,
+    limit_test: int | None = None,
     held_out_by: str | None = None,
 ) -> tuple[dict[str, list[Row]], list[str]]:
     """Convert the rows of each split in random order, up to its limit; return them, and notes with counts.
@@ -38,6 +38,7 @@ def usable_rows(
         source: what the notes call the data.
         columns: those that each row must have, the first of which is the question.
         test_fraction: share of the training rows to hold out if there is no test split.
+        limit_train, limit_test: usable rows after which the conversion of a split stops, for large data.
         held_out_by: a column whose values are not shared by the rows that are held out and the others; by default the
             question.
 
@@ -45,7 +46,6 @@ def usable_rows(
         InputError: an option is invalid, a column is missing, or no training row is usable.
     """
     check_limits(task, limit_train=limit_train, limit_test=limit_test)
-    check_integer(task, "seed", seed, 0)
     check_fraction(task, "test_fraction", test_fraction)
     theirs = {split: list(raw.get(split, [])) for split in SPLITS}
     for split, rows in theirs.items():

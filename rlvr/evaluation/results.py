@@ -104,7 +104,7 @@ def heading(evaluation: Evaluation) -> str:
     """Say in one sentence what an evaluation measured."""
     rows = list(evaluation.scores.values())[-1].measured
     return (
-        f"Accuracy ({evaluation.metric}) on {rows} held-out rows of {evaluation.task['name']}/{evaluation.split}, "
+        f"Accuracy ({evaluation.metric}) on {rows} rows of {evaluation.task['name']}/{evaluation.split}, "
         f"{evaluation.decoding} decoding:"
     )
 

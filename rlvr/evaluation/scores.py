@@ -165,7 +165,7 @@ def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:
 # Several samples a row
 
 
-def _count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
+def count_samples(records: Sequence[Record]) -> dict[int, tuple[int, int]]:
     """For each row, how many of its samples were scored, and how many of these were right."""
     verdicts: dict[int, list[bool]] = {}
     for record in records:
@@ -180,7 +180,7 @@ def pass_rates(records: Sequence[Record], samples: int) -> dict[str, PassRate]:
     """
     rates = {}
     for k in powers_of_two(samples):
-        values = [pass_at_k(judged, right, k) for judged, right in _count_samples(records).values() if judged >= k]
+        values = [pass_at_k(judged, right, k) for judged, right in count_samples(records).values() if judged >= k]
         if values:
             rates[str(k)] = PassRate(sum(values) / len(values), bootstrap(values), len(values))
     return rates
@@ -188,7 +188,7 @@ def pass_rates(records: Sequence[Record], samples: int) -> dict[str, PassRate]:
 
 def compare_samples(base: Sequence[Record], trained: Sequence[Record], samples: int) -> dict[str, PassGain]:
     """The difference in pass@k on the rows that were scored for both, with its interval by resampling rows."""
-    before, after = _count_samples(base), _count_samples(trained)
+    before, after = count_samples(base), count_samples(trained)
     differences = {}
     for k in powers_of_two(samples):
         values = [

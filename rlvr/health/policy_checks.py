@@ -115,5 +115,5 @@ def groups_unfilled(run: RunMetrics) -> Iterator[Finding]:
     kept = run["dynamic_sampling/kept_fraction"]
     share = f" ({percent(fmean(kept.last(SHORT_WINDOW)))} of the generated groups had some)" if kept else ""
     problem = f"{{}} groups a step have no advantages{share}"
-    fix = f"Filter the rows (scripts/filter_by_pass_rate.py), or raise {run.key('dynamic_sampling')}."
+    fix = f"Filter the rows (pass_rates, docs/sampling.md), or raise {run.key('dynamic_sampling')}."
     return run.level_findings("unfilled-groups", metric, levels, problem, fix, show=number)

@@ -109,7 +109,7 @@ def measure_prompts(
                 f"{first_rows(too_long, task.split(split))}; the longest has {max(sizes)} tokens): with "
                 f"max_completion_length = {completion_tokens[split]} that is more than the {positions} positions of "
                 f"{model}. Prompts are never cut, and no row is dropped. Use "
-                "fewer shots, lower max_completion_length, or drop the rows (in the task jsonl with "
+                "fewer shots, lower max_completion_length, or drop the rows (under task: "
                 f"max_prompt_characters: {min(prompt_characters(split_rows[row][0]) for row in too_long) - 1})."
             )
             problems.append(Problem(message, "prompt-too-long", "prompt", row=too_long[0]))

@@ -28,6 +28,7 @@ from rlvr.config import project, schema, value_types
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.mixture import mix
+from rlvr.data.row_selection import select_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
@@ -38,6 +39,8 @@ from rlvr.scoring.signature import named_parameters, parameters, required_column
 def load_task(spec: TaskSpec) -> Task:
     """Call the task's function with the recipe's options; of several tasks, mix what they return.
 
+    Every task has the options of `rlvr.data.row_selection.select_rows` too.
+
     Raises:
         InputError: there is no such task or option, the file fails to import, the task refuses its data or fails, or
             tasks can't be mixed.
@@ -46,9 +49,10 @@ def load_task(spec: TaskSpec) -> Task:
         weights = {part.label: part.weight for part in spec.parts if part.weight is not None}
         return mix({part.label: load_task(part) for part in spec.parts}, weights or None)
     function, where = find_plugin("task", "tasks", spec.name)
-    check_options("task", spec.name, where, spec.options, named_parameters(function, required=False))
+    own, common = (named_parameters(each, required=False) for each in (function, select_rows))
+    check_options("task", spec.name, where, spec.options, {**common, **own})
     try:
-        task = function(**spec.options)
+        task = function(**{name: value for name, value in spec.options.items() if name in own})
     except (InputError, OSError):  # said in a sentence, or of the hub and the disk
         raise
     except Exception as error:
@@ -71,7 +75,10 @@ def load_task(spec: TaskSpec) -> Task:
                 kind="not-a-task",
                 key="task",
             )
-    return task
+    options = {name: value for name, value in spec.options.items() if name in common.keys() - own.keys()}
+    if "seed" in own:
+        options["seed"] = spec.options.get("seed", own["seed"].default)
+    return select_rows(spec.name, task, **options)
 
 
 def task_module(name: str) -> types.ModuleType:

@@ -54,7 +54,7 @@ def easy_first(train: Dataset, total: int, seed: int) -> list[int]:
         raise InputError(
             "curriculum: easy_first needs a column difficulty in the training rows, which have "
             f"{', '.join(train.column_names)}. With task: jsonl, columns: {{difficulty: THEIR NAME}} takes another "
-            "column for it; scripts/filter_by_pass_rate.py measures one.",
+            "column for it; the task's option pass_rates adds one.",
             kind="missing-column",
             key="difficulty",
         )

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.config.specs import TaskSpec
+from rlvr.scoring.registry import load_task
 from tasks.jsonl import jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,14 +53,13 @@ def recipe(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe: Path, tmp_path: Path) -> None:
-    from tasks.gsm8k import gsm8k
-
     result = prepare("--config", "sums.yaml", "--output", "out", "--task.limit_train", "20", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("── train row") == 3
 
     style = "chat" if "style: chat" in recipe.read_text() else "text"
-    wanted = gsm8k(path=str(tmp_path / "gsm8k"), shots=2, style=style, shot_pool=5, limit_train=20)  # type: ignore[arg-type]
+    options = {"path": str(tmp_path / "gsm8k"), "shots": 2, "style": style, "shot_pool": 5, "limit_train": 20}
+    wanted = load_task(TaskSpec("gsm8k", options))
     back = jsonl(path=str(tmp_path / "out"))
     for split in ("train", "validation", "test"):
         assert list(back.split(split)) == list(wanted.split(split))

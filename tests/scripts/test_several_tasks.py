@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.config.recipe import load_recipe, require_one_task
 from rlvr.errors import InputError
-from scripts import evaluate, filter_by_pass_rate, prepare_data, red_team
+from scripts import evaluate, prepare_data, red_team
 from tests.conftest import REPOSITORY
 
 RECIPE = REPOSITORY / "recipes" / "math-and-code-qwen3-1.7b-qlora.yaml"
@@ -17,7 +17,6 @@ RECIPE = REPOSITORY / "recipes" / "math-and-code-qwen3-1.7b-qlora.yaml"
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (filter_by_pass_rate, ["--output", "OUT/rows.jsonl"]),
         (prepare_data, ["--output", "OUT/data"]),
         (red_team, []),
         (evaluate, ["base", "--shots", "0,2", "--output", "OUT"]),

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import TaskSpec
+from rlvr.data.code.contest_problems import REASONS
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
-from tasks.code_contests import REASONS, code_contests
+from tasks.code_contests import code_contests
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
 LEAD_IN = "Solve this task in C++. Document your thoughts in <think> tags and code in <code> tags."
@@ -238,24 +239,9 @@ def test_what_cannot_be_scored_justly_is_dropped_and_counted(
     assert f"Dropped 1 problems {REASONS[reason]} (2_A)." in task.notes, (why, task.notes)
 
 
-@pytest.mark.parametrize("kind", ["image", "interactive", "files", "several_answers"])
-def test_some_kinds_of_problems_can_be_kept(tmp_path: Path, kind: str) -> None:
-    spoilt = {
-        "image": {"story": "Add <image>."},
-        "interactive": {"story": "This is an interactive problem."},
-        "files": {"input_file": "in.txt"},
-        "several_answers": {"output": "Print any number above n."},
-    }
-    rows = [hub_row(number, **fields) for number, fields in enumerate(spoilt.values())]
-    task = load(tmp_path, rows, keep=[kind])
-    assert list(task.train["id"]) == [f"{list(spoilt).index(kind)}_A"]
-
-
-def test_all_dropped_problems_are_named_on_request(tmp_path: Path) -> None:
+def test_five_dropped_problems_of_a_kind_are_named(tmp_path: Path) -> None:
     rows = [hub_row(0), *(hub_row(number, story="<image>") for number in range(1, 9))]
     assert any("(1_A, 2_A, 3_A, 4_A, 5_A, …)" in note for note in load(tmp_path, rows).notes)
-    named = load(tmp_path, rows, name_dropped=True).notes
-    assert any("(1_A, 2_A, 3_A, 4_A, 5_A, 6_A, 7_A, 8_A)" in note for note in named)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -302,7 +288,6 @@ def test_tests_without_an_expected_output_are_named_and_left_out(tmp_path: Path)
     )
     many = hub_row(4, private_tests=columns(("5\n", "6\n"), *((f"{number}\n", "") for number in range(6))))
     assert any("private test 6, …)" in note for note in load(tmp_path, [many]).notes)
-    assert any("private test 7)" in note for note in load(tmp_path, [many], name_dropped=True).notes)
 
 
 def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Path) -> None:
@@ -316,11 +301,6 @@ def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Pat
     assert all(len(few) == 5 and set(few) < set(more) for few, more in zip(five, ten, strict=True))
     assert five[0] != five[1]  # each problem has a draw of its own
     assert any("at most 5 tests a problem with seed 42" in note for note in load(tmp_path, rows, max_tests=5).notes)
-
-
-def test_problems_with_few_tests_can_be_left_out(tmp_path: Path) -> None:
-    rows = [hub_row(1), hub_row(2, private_tests=columns(("5\n", "6\n")))]
-    assert list(load(tmp_path, rows, min_tests=2).train["id"]) == ["1_A"]
 
 
 def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path) -> None:
@@ -352,7 +332,6 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
         ({"rating": [1600, 1200]}, "invalid-value", "rating", "a band the wrong way round"),
         ({"language": "rust"}, "invalid-option", "language", "an unknown language"),
         ({"tests": "secret"}, "invalid-option", "tests", "unknown tests"),
-        ({"keep": ["rating"]}, "invalid-value", "keep", "a kind that can't be kept"),
         ({"max_tests": 0}, "invalid-value", "max_tests", "no tests"),
         ({"time_factor": 0}, "invalid-value", "time_factor", "no time"),
         ({"answer_format": "xml"}, "invalid-option", "answer_format", "an unknown format"),
@@ -403,7 +382,7 @@ def test_without_a_network_the_error_names_the_local_files() -> None:
 def real() -> Task:
     if not REAL.is_file():
         pytest.skip("the prepared CodeContests are not on this machine (looked in ../shared/data)")
-    return code_contests(path=str(REAL), test_fraction=0, name_dropped=True)
+    return code_contests(path=str(REAL), test_fraction=0)
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rewards.math_correctness import math_correctness
+from rlvr.config.specs import TaskSpec
 from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 from tasks.competition_math import competition_math
 from tests.support.environment_data import write_competition_problems
 
@@ -22,13 +23,11 @@ def add(folder: Path, *rows: dict[str, Any]) -> str:
     return str(folder)
 
 
-def test_the_gold_is_the_last_box_and_earns_the_reward(tmp_path: Path) -> None:
+def test_the_answer_is_the_last_box_and_in_no_prompt(tmp_path: Path) -> None:
     task = competition_math(path=str(write_competition_problems(tmp_path)))
-    assert (len(task.train), len(task.test)) == (40, 8) and task.gold is not None
+    assert (len(task.train), len(task.test)) == (40, 8)
     assert task.test[0]["final_answer"] == "\\frac{2500}{7}" and task.test[0]["difficulty"] == "Level 1"
     for rows in (task.train, task.test):
-        golds = [[{"role": "assistant", "content": str(task.gold(row))}] for row in rows]
-        assert set(math_correctness(rows["prompt"], golds, final_answer=rows["final_answer"])) == {1.0}
         assert not any(row["final_answer"] in str(row["prompt"]) for row in rows)
 
 
@@ -103,15 +102,15 @@ def test_other_held_out_rows_replace_the_datas_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "key"),
     [
-        ({"levels": "5"}, "invalid-value", "levels"),
-        ({"types": []}, "invalid-value", "types"),
+        ({"levels": "5"}, "invalid-option", "levels"),
+        ({"types": []}, "empty-data", "path"),
         ({"levels": [9]}, "empty-data", "path"),
         ({"limit_train": 0}, "invalid-value", "limit_train"),
     ],
 )
 def test_wrong_options_are_errors(tmp_path: Path, options: dict[str, Any], kind: str, key: str) -> None:
     with pytest.raises(InputError) as error:
-        competition_math(path=str(write_competition_problems(tmp_path)), **options)
+        load_task(TaskSpec("competition_math", {"path": str(write_competition_problems(tmp_path)), **options}))
     assert (error.value.kind, error.value.key) == (kind, key)
 
 

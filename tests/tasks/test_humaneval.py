@@ -144,13 +144,6 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path, fields: dict, column
     assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", column, 1), why
 
 
-def test_a_limit_keeps_some_rows(tmp_path: Path) -> None:
-    path = write(tmp_path / "HumanEval.jsonl", [problem(number) for number in range(9)])
-    task = humaneval(path=path, limit_test=4)
-    assert len(task.test) == 4
-    assert any("Kept 4 of 9" in note for note in task.notes)
-
-
 def test_without_a_network_the_error_names_the_local_file() -> None:
     with pytest.raises(InputError) as error:
         humaneval()

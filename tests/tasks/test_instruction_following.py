@@ -34,8 +34,6 @@ def test_rows_of_both_forms_are_scored_by_the_reward(tmp_path: Path) -> None:
         assert not any(validate_rows(**columns))
         answers = ["Two old jars of honey stand on the wooden shelf there."] * len(rows)
         assert instruction_constraints(list(rows["prompt"]), answers, **columns) == [1.0] * len(rows)
-    again = instruction_following(path=str(tmp_path), limit_train=5)
-    assert len(again.train) == 5 and set(again.train["id"]) < set(task.train["id"])
 
 
 def test_every_function_of_rlvr_ifeval_has_a_check() -> None:

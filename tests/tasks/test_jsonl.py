@@ -91,7 +91,7 @@ def test_tests_of_different_shapes_stay_as_they_are(tmp_path: Path) -> None:
 def test_a_folder_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
     for split, rows in (("train", ROWS[:20]), ("validation", ROWS[20:25]), ("test", ROWS[25:])):
         write(tmp_path / f"{split}.jsonl", rows)
-    task = jsonl(path=str(tmp_path), prompt_template="{problem}", validation_fraction=0.5, test_fraction=0.5)
+    task = jsonl(path=str(tmp_path), prompt_template="{problem}", test_fraction=0.5)
     assert (len(task.train), len(task.validation), len(task.test)) == (20, 5, 15)
 
 
@@ -106,9 +106,9 @@ def test_a_file_of_test_rows_can_be_named(tmp_path: Path, file: str) -> None:
 
 def test_splits_share_no_question_and_depend_on_the_seed_alone(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", ROWS + ROWS)
-    options = {"path": file, "prompt_template": "{problem}", "validation_fraction": 0.2, "test_fraction": 0.2}
+    options = {"path": file, "prompt_template": "{problem}", "test_fraction": 0.2}
     task, again, other = (jsonl(**options, seed=seed) for seed in (1, 1, 2))  # type: ignore[arg-type]
-    questions = [set(task.split(split)["problem"]) for split in ("train", "validation", "test")]
+    questions = [set(task.split(split)["problem"]) for split in ("train", "test")]
     assert sum(map(len, questions)) == len(set.union(*questions)) == 40
     assert list(task.test) == list(again.test) != list(other.test)
 
@@ -192,7 +192,8 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
         ({"style": "prose"}, "invalid-option", "style", "'text'", "an unknown style"),
         ({"test_fraction": 1.0}, "invalid-value", "test_fraction", "", "all rows held out"),
         ({"stop_strings": [""]}, "invalid-value", "stop_strings", "", "an empty stop string"),
-        ({"limit_test": 0}, "invalid-value", "limit_test", "", "a limit of nothing"),
+        ({"gold": "It is {answer}."}, "invalid-value", "gold", "", "a gold of a column that the rows lack"),
+        ({"gold": "It is right."}, "invalid-value", "gold", "", "a gold that is the same in all rows"),
     ],
 )
 def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: str | None, hint: str, why: str) -> None:
@@ -240,18 +241,6 @@ def test_invalid_rows_are_named(
         template = "Q: {problem}" if rows and "problem" in rows[0] else None
         jsonl(path=write(tmp_path / "a.jsonl", rows), prompt_template=template)
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
-
-
-def test_long_prompts_are_dropped_and_counted_in_every_split(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        rows = [{"prompt": [{"role": "user", "content": split + "x" * size}]} for size in (1, 20, 30)]
-        write(tmp_path / f"{split}.jsonl", rows)
-    task = jsonl(path=str(tmp_path), max_prompt_characters=20)
-    assert (len(task.train), len(task.test)) == (1, 1)
-    assert sum(note.startswith("Dropped 2 of 3") for note in task.notes) == 2
-    with pytest.raises(InputError) as error:
-        jsonl(path=str(tmp_path), max_prompt_characters=3)
-    assert error.value.kind == "empty-data" and "max_prompt_characters" in str(error.value)
 
 
 @pytest.mark.parametrize(("content", "names_column"), [(None, True), ("2 + 2?", True), ("2 + {}?", False)])
@@ -351,7 +340,7 @@ def test_rows_of_apps_without_usable_tests_are_dropped_and_counted(tmp_path: Pat
     rows = [apps_row({"inputs": ["1"], "outputs": ["1"]}), *map(apps_row, bad)]
     task = jsonl(path=write(tmp_path / "apps.jsonl", rows), test_fraction=0)
     assert len(task.train) == 1
-    counts = {note.split(" rows with ")[1].split(" (")[0]: note.split()[1] for note in task.notes if "Dropped" in note}
+    counts = {note.split(": ")[1].split(" (")[0]: note.split()[1] for note in task.notes if "Dropped" in note}
     assert counts == {
         "no tests": "2",
         "tests that are not valid JSON": "2",

@@ -66,7 +66,6 @@ def test_rows_go_to_the_papers_splits(tmp_path: Path, version: Any, name: str) -
         "validation": ["mbpp-511", "mbpp-600"],
         "test": ["mbpp-11", "mbpp-510"],
     }
-    assert "Left out the 2 few-shot examples of the paper." in task.notes
 
 
 def test_a_folder_of_the_hubs_files_is_read_as_one(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_what_a_held_out_split_asks_is_not_trained_on(tmp_path: Path) -> None:
     rows = [full(601), full(602, text="Write a function  to add 11."), full(11)]
     task = mbpp(path=write(tmp_path / "mbpp.jsonl", rows))
     assert list(task.train["id"]) == ["mbpp-601"]
-    assert any("Dropped 1 training tasks" in note for note in task.notes)
+    assert any("Dropped 1 training rows" in note for note in task.notes)
 
 
 def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> None:

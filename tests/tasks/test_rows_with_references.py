@@ -1,4 +1,4 @@
-"""Tasks whose references are letters, JSON or calls: golds earn the reward, and no held-out row is trained on."""
+"""Tasks whose references are letters, JSON or calls: what is left out, and no held-out row is trained on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from rewards.function_call import function_call
-from rewards.json_schema import json_schema
-from rewards.multiple_choice import multiple_choice as multiple_choice_reward
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from tasks.function_calls import function_calls
@@ -20,25 +17,11 @@ from tasks.multiple_choice import multiple_choice
 from tests.support.environment_data import write_calls, write_choices, write_extractions
 
 TABLE = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
-# The task, data in its form, its reward with options and columns, and the number of rows to train and to test.
-TASKS: dict[str, Any] = {
-    "multiple_choice": (
-        multiple_choice,
-        write_choices,
-        multiple_choice_reward,
-        {},
-        ("final_answer", "choices"),
-        (32, 8),
-    ),
-    "json_extraction": (
-        json_extraction,
-        write_extractions,
-        json_schema,
-        {"match_reference": True},
-        ("schema", "reference"),
-        (30, 10),
-    ),
-    "function_calls": (function_calls, write_calls, function_call, {}, ("calls", "tools"), (32, 8)),
+# The task, and what writes data in its form.
+TASKS: dict[str, tuple[Callable[..., Task], Callable[[Path], Path]]] = {
+    "multiple_choice": (multiple_choice, write_choices),
+    "json_extraction": (json_extraction, write_extractions),
+    "function_calls": (function_calls, write_calls),
 }
 
 
@@ -49,31 +32,17 @@ def add(folder: Path, *rows: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_each_gold_earns_the_reward_and_the_prompt_and_the_other_golds_nothing(name: str, tmp_path: Path) -> None:
-    load, write, reward, options, columns, counts = TASKS[name]
-    task: Task = load(path=str(write(tmp_path)))
-    assert (len(task.train), len(task.test)) == counts
-    assert not {*task.train["question"]} & {*task.test["question"]}
-    assert task.gold is not None
-    for rows in (task.train, task.test):
-        values = {column: list(rows[column]) for column in columns}
-        golds = [[{"role": "assistant", "content": str(task.gold(row))}] for row in rows]
-        assert set(reward(list(rows["prompt"]), golds, **values, **options)) == {1.0}
-        for messages in (
-            list(rows["prompt"]),
-            [[{"role": "assistant", "content": prompt[0]["content"]}] for prompt in rows["prompt"]],
-        ):
-            assert set(reward(list(rows["prompt"]), messages, **values, **options)) == {0.0}
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_a_seed_gives_the_same_rows_and_a_limit_takes_the_first(name: str, tmp_path: Path) -> None:
+def test_a_seed_gives_the_same_rows_and_splits_share_no_question(name: str, tmp_path: Path) -> None:
     load, write, *_ = TASKS[name]
     path = str(write(tmp_path))
-    whole, again, few, other = (
-        load(path=path, **options) for options in ({}, {}, {"limit_train": 5, "limit_test": 1}, {"seed": 7})
-    )
+    whole, again, other = (load(path=path, **options) for options in ({}, {}, {"seed": 7}))
     assert whole.train["id"] == again.train["id"] != other.train["id"]
+    assert not {*whole.train["question"]} & {*whole.test["question"]}
+
+
+def test_a_limit_takes_the_first_calls(tmp_path: Path) -> None:
+    path = str(write_calls(tmp_path))
+    whole, few = function_calls(path=path), function_calls(path=path, limit_train=5, limit_test=1)
     assert few.train["id"] == whole.train["id"][:5] and few.test["id"] == whole.test["id"][:1]
 
 
@@ -102,7 +71,6 @@ CALL = {"query": "Weigh it?", "tools": '[{"name": "weigh", "parameters": {"grams
         ("json_extraction", {"text": "A new text", "schema": '{"type": 7}', "item": "{}"}, "no schema"),
         ("json_extraction", {"text": "A new text", "schema": '{"$ref": "http://127.0.0.1:9/"}', "item": "{}"}, "apart"),
         ("json_extraction", {"text": "A new text", "schema": TABLE, "item": "{'a': 1}"}, "Python, not JSON"),
-        ("json_extraction", {"text": "A new text" * 2000, "schema": TABLE, "item": '{"a": 1}'}, "too long"),
         ("function_calls", {**CALL, "answers": "[]"}, "no call"),
         ("function_calls", {**CALL, "answers": '[{"name": "stop", "arguments": {}}]'}, "an unknown function"),
         ("function_calls", {**CALL, "answers": '[{"name": "weigh", "arguments": {"g": 1}}]'}, "an unknown argument"),
@@ -174,11 +142,8 @@ def test_choices_are_shuffled_by_the_seed_but_not_those_that_name_others(tmp_pat
     ("load", "options", "kind", "key"),
     [
         (multiple_choice, {"path": "none.jsonl"}, "file-not-found", None),
-        (json_extraction, {"max_prompt_characters": 0}, "invalid-value", "max_prompt_characters"),
-        (json_extraction, {"max_prompt_characters": 1}, "empty-data", "path"),
-        (function_calls, {"instruction_role": "tool"}, "invalid-value", "instruction_role"),
         (function_calls, {"test_fraction": 1}, "invalid-value", "test_fraction"),
-        (multiple_choice, {"limit_test": 0}, "invalid-value", "limit_test"),
+        (function_calls, {"limit_test": 0}, "invalid-value", "limit_test"),
     ],
 )
 def test_options_and_files_that_are_wrong_are_named(

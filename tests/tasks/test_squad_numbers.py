@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from environments.retrieval import Retrieval
-from rewards.math_correctness import math_correctness
 from rlvr.errors import InputError
 from tasks.squad_numbers import squad_numbers
 from tests.support.environment_data import write_questions_on_articles
 
 
-def test_articles_are_found_golds_are_right_and_splits_share_no_question(tmp_path: Path) -> None:
+def test_articles_are_found_and_splits_share_no_question(tmp_path: Path) -> None:
     options = {"path": str(write_questions_on_articles(tmp_path)), "folder": str(tmp_path / "texts")}
     task = squad_numbers(**options)
     assert (len(task.train), len(task.test)) == (32, 8)
@@ -23,11 +22,8 @@ def test_articles_are_found_golds_are_right_and_splits_share_no_question(tmp_pat
     for row in (*task.train, *task.test):
         assert row["final_answer"] in search.search(row["question"])
         assert row["final_answer"] not in row["prompt"][0]["content"]
-    assert task.gold is not None
-    golds = [[{"role": "assistant", "content": str(task.gold(row))}] for row in task.train]
-    assert set(math_correctness(task.train["prompt"], golds, final_answer=task.train["final_answer"])) == {1.0}
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "texts").iterdir()}
-    assert squad_numbers(**options, limit_train=5).train["id"] == squad_numbers(**options, limit_train=5).train["id"]
+    assert squad_numbers(**options).train["id"] == task.train["id"]
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "texts").iterdir()} == files, "written once"
 
 

@@ -10,14 +10,20 @@ In problems from LeetCode, the function is a method of a class.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.data.code.io_tests import InvalidTests, Test, drop_truncated, split_unanswered
+from rlvr.data.code.io_tests import InvalidTests, Test, drop_truncated, note_on_unanswered, split_unanswered
 from rlvr.data.code.problem_text import add_decimal_points, choose_comparison, parse_statement
+from rlvr.data.code.prompts import build_prompt
+from rlvr.data.input_checks import missing_column_error
 from rlvr.data.io import Row
+from rlvr.data.splits import notes_on_dropped
+
+_BLANK_OUTPUT = re.compile(r'"output"\s*:\s*"(?:\\[nrt]|\s)*"')
 
 
 @dataclass(frozen=True)
@@ -134,3 +140,59 @@ def _first_number(text: Any) -> float | None:
     """Return the number of "2.0 seconds" or "256.0 megabytes"; None if there is none."""
     match = re.match(r"\s*(\d+(?:\.\d+)?)", text) if isinstance(text, str) else None
     return float(match[1]) if match and float(match[1]) > 0 else None
+
+
+def convert_apps_rows(
+    path: str, raw: dict[str, list[Row]], template: str | None
+) -> tuple[dict[str, list[Row]], list[str]]:
+    """Convert rows of APPS or TACO; other rows stay as they are.
+
+    Returns:
+        The splits, without rows whose tests cannot be used, and notes.
+    """
+    splits: dict[str, list[Row]] = {}
+    dropped: dict[str, list[str]] = {}
+    has_apps_rows = False
+    for split, rows in raw.items():
+        splits[split] = []
+        for index, row in enumerate(rows):
+            if "input_output" not in row or "tests" in row:
+                splits[split].append(row)
+                continue
+            has_apps_rows = True
+            try:
+                converted = convert_apps_row(row)
+            except InvalidTests as error:
+                dropped.setdefault(str(error), []).append(f"{split} row {index}")
+                continue
+            if template is None and "prompt" not in row:
+                if not isinstance(row.get("question"), str):
+                    raise missing_column_error(
+                        f"{path}, {split} row {index}", "question", row, "The prompt needs it.", row=index
+                    )
+                converted["prompt"] = build_prompt(converted["entry_point"], row["question"], row.get("starter_code"))
+            splits[split].append(converted)
+    if not has_apps_rows:
+        return raw, []
+    notes = ["Made tests from the column input_output; left out the columns input_output and solutions."]
+    return splits, notes + notes_on_dropped(dropped, "row")
+
+
+def drop_unanswered(splits: dict[str, list[Row]]) -> list[str]:
+    """Leave out tests without an expected output, in place, and return notes on them. A checker may need none."""
+    places = []
+    for split, rows in splits.items():
+        for index, row in enumerate(rows):
+            tests = column = row.get("tests")
+            if isinstance(column, str) and _BLANK_OUTPUT.search(column):
+                with contextlib.suppress(ValueError, RecursionError):  # the reward names such a row
+                    tests = json.loads(column)
+            if not isinstance(tests, list) or not all(isinstance(test, dict) for test in tests) or row.get("checker"):
+                continue
+            question: Any = row.get("question", row["prompt"])
+            rules = question if isinstance(question, str) else str(question[-1]["content"])
+            kept, unanswered = split_unanswered(tests, parse_statement(rules).output_rules)
+            if unanswered:
+                row["tests"] = json.dumps(kept, ensure_ascii=False) if isinstance(column, str) else kept
+                places += [f"{split} row {index} test {number}" for number in unanswered]
+    return note_on_unanswered(places)

@@ -80,12 +80,11 @@ def split_unanswered(tests: Sequence[Test], rules: str) -> tuple[list[Test], lis
     return [test for number, test in enumerate(tests, 1) if number not in unanswered], unanswered
 
 
-def note_on_unanswered(places: Sequence[str], name_all: bool = False) -> list[str]:
+def note_on_unanswered(places: Sequence[str]) -> list[str]:
     """Return a note that names the tests that were split off, or five of them; nothing if there are none."""
     if not places:
         return []
-    shown = len(places) if name_all else 5
-    named = f"{', '.join(places[:shown])}{', …' if len(places) > shown else ''}"
+    named = f"{', '.join(places[:5])}{', …' if len(places) > 5 else ''}"
     return [f"Left out {len(places):,} tests without an expected output, since the statement asks for one ({named})."]
 
 

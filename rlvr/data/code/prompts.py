@@ -9,8 +9,6 @@ Use "fence" for a model that always thinks, or whose chat template opens <think>
 
 from __future__ import annotations
 
-from typing import Any
-
 _NAMES = {"python": ("Python 3", "python"), "cpp": ("C++17", "cpp")}
 
 STDIN = "Write a program in {language} that solves the problem. It reads standard input and writes standard output."
@@ -42,13 +40,6 @@ def build_prompt(entry_point: str | None, question: str, starter_code: str | Non
     if not code and entry_point is not None:
         start = f"\n\nThe function is called {entry_point}."
     return f"{task_instruction}\n\n{question.strip()}{start}"
-
-
-def build_messages(instruction: str, question: str, instruction_role: str) -> list[dict[str, Any]]:
-    """Build a chat prompt: one user message, or a system message with the instruction before it."""
-    if instruction_role == "system":
-        return [{"role": "system", "content": instruction}, {"role": "user", "content": question}]
-    return [{"role": "user", "content": f"{instruction}\n\n{question}"}]
 
 
 def format_answer(program: str, answer_format: str, language: str = "python") -> str:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.data.code.assert_tests import can_fail
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.compiler import function_name
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
+from rlvr.verifiers.code.asserts import can_fail
 from rlvr.verifiers.code.tolerance import check_comparison, check_tolerance_applies
 from rlvr.verifiers.code.types import Submission
 

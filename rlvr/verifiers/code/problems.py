@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.data.code.assert_tests import assert_fault, imported_packages
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox import python_modules
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
+from rlvr.verifiers.code.asserts import assert_fault, imported_packages
 from rlvr.verifiers.code.cases import STDIO, Test, read_tests
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix

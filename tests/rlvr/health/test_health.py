@@ -151,13 +151,13 @@ FAULTY = [
     Case(
         "too hard: every completion earns 0",
         "alarm too-hard frac_reward_zero_std",
-        "97 % .*filter_by_pass_rate",
+        "97 % .*pass_rates",
         run(frac_reward_zero_std=0.97, reward=noisy(0.02, 0.01)),
     ),
     Case(
         "too hard: the format is all that is earned",
         "alarm too-hard frac_reward_zero_std",
-        "filter_by_pass_rate",
+        "pass_rates",
         run(
             frac_reward_zero_std=0.95,
             reward=0.2,
@@ -171,7 +171,7 @@ FAULTY = [
     Case(
         "too easy from the start",
         "alarm too-easy frac_reward_zero_std",
-        "filter_by_pass_rate",
+        "pass_rates",
         run(frac_reward_zero_std=0.95, reward=1.19),
     ),
     Case(
@@ -673,7 +673,15 @@ def test_names_in_the_page_are_keys_metrics_or_rewards() -> None:
 
 
 def test_recipe_keys_and_files_in_a_fix_exist() -> None:
-    known = {*schema.fields(), "score", "math_correctness", "answer_format", "repetition", "reasoning_length"}
+    known = {
+        *schema.fields(),
+        "score",
+        "math_correctness",
+        "answer_format",
+        "repetition",
+        "reasoning_length",
+        "pass_rates",
+    }
     for finding in all_findings():
         for word in re.findall(r"(?<![\w/])[a-z]+(?:_[a-z0-9]+)+(?![\w/])", finding.fix):
             assert word in known, f"{word}: {finding.fix}"

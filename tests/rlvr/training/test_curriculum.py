@@ -103,4 +103,4 @@ def test_rows_without_the_column_are_refused_with_the_columns_and_the_fix() -> N
     with pytest.raises(InputError) as error:
         curriculum.easy_first(Dataset.from_dict({"prompt": ["p"], "final_answer": ["1"]}), 1, seed=0)
     assert (error.value.kind, error.value.key) == ("missing-column", "difficulty")
-    assert "prompt, final_answer" in str(error.value) and "filter_by_pass_rate" in str(error.value)
+    assert "prompt, final_answer" in str(error.value) and "pass_rates" in str(error.value)
