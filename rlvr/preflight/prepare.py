@@ -111,13 +111,10 @@ def prepare_run(
     Raises:
         InputError: with all problems. Its message leaves out the known ones.
     """
-    from accelerate.utils import broadcast_object_list, gather_object
-
     target = target or TargetMachine()
     findings = Findings(known_problems, recipe)
-    world_size = target.processes()
     state = state or launch.join(recipe)
-    processes = world_size or state.num_processes
+    processes = target.processes() or state.num_processes
     # With a fault of the rewards, those of a task, and its metric, are unknown.
     with_metric = not recipe.task.parts or not any(key.split(".")[0] == "rewards" for key in findings.unknown_keys)
     components = load_components(recipe, target, processes, findings.attempt, with_metric=with_metric)
@@ -142,34 +139,17 @@ def prepare_run(
         waits_for_services=not only_check,
     ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
-        services = list(contact_services(recipe, scorer, required=resumption.fresh))
-        if state.num_processes > 1:
-            services = gather_object(services)  # some of the processes may not reach a service
-        findings.add(services)
-        environment = {**environment_info(rewards), **scorer.environment_info()}
-        unusable = any(problem.level == "error" for problem in services)
-        if resumption.fresh and state.is_main_process and not unusable:
-            findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
-            if thorough and not findings.errors:
-                findings.add(attack_rewards(recipe, task, rewards))
-        if resumption.fresh and state.num_processes > 1:
-            # Only the main process tries the rewards, but all processes must refuse the run, or none.
-            of_main = broadcast_object_list([findings.problems])[0]
-            findings.problems += [problem for problem in of_main if problem not in findings.problems]
+        environment = _try_rewards(components, metric, scorer, state, findings, resumption.fresh, thorough)
         if findings.errors or findings.known_problems:
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
         estimate = components.estimate(recipe)
         recipe = _in_rounds(recipe, estimate, state.num_processes)
-        machine = [engine] if engine else []
-        if target.is_here:
-            machine.append(f"attention: {loading.attention(recipe)[1]}")
-        if target.is_here and loading.device(recipe).type == "cpu" and components.config is not None:
-            machine.append(f"CPU threads: {threads.set_threads(components.config)}")
+        about = [engine] * bool(engine) + _machine_lines(components, recipe)
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
-            *remarks_of([*machine, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
+            *remarks_of([*about, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
             *remarks_of(_estimate_lines(estimate), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
@@ -190,6 +170,50 @@ def prepare_run(
             remarks,
             tuple(components.environments or ()),
         )
+
+
+def _try_rewards(
+    components: RunComponents,
+    metric: Metric,
+    scorer: Scorer,
+    state: PartialState,
+    findings: Findings,
+    fresh: bool,
+    thorough: bool,
+) -> dict[str, str]:
+    """Contact the services of the rewards, and try the rewards of a fresh run. Collective.
+
+    Returns:
+        What scores depend on beside the recipe.
+    """
+    from accelerate.utils import broadcast_object_list, gather_object
+
+    recipe, task, rewards = components.recipe, components.task, components.rewards
+    assert task is not None and rewards is not None
+    services = list(contact_services(recipe, scorer, required=fresh))
+    if state.num_processes > 1:
+        services = gather_object(services)  # some of the processes may not reach a service
+    findings.add(services)
+    unusable = any(problem.level == "error" for problem in services)
+    if fresh and state.is_main_process and not unusable:
+        findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
+        if thorough and not findings.errors:
+            findings.add(attack_rewards(recipe, task, rewards))
+    if fresh and state.num_processes > 1:
+        # Only the main process tries the rewards, but all processes must refuse the run, or none.
+        of_main = broadcast_object_list([findings.problems])[0]
+        findings.problems += [problem for problem in of_main if problem not in findings.problems]
+    return {**environment_info(rewards), **scorer.environment_info()}
+
+
+def _machine_lines(components: RunComponents, recipe: Recipe) -> list[str]:
+    """What this machine computes with, if the recipe runs on it."""
+    if not components.target.is_here:
+        return []
+    lines = [f"attention: {loading.attention(recipe)[1]}"]
+    if loading.device(recipe).type == "cpu" and components.config is not None:
+        lines.append(f"CPU threads: {threads.set_threads(components.config)}")
+    return lines
 
 
 def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, str]:

@@ -42,6 +42,7 @@ from rlvr.training.trl_config import training_config
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from trl import GRPOConfig
 
 
 class TrainingError(FailedRun):
@@ -83,36 +84,16 @@ def build_trainer(
     model_config = ModelConfig(**models.model_settings(recipe))
     run_settings = recipe.settings_for("run")
     config = training_config(recipe, rewards, task.stop_strings)
-    rows = task.train
-    if run_settings["curriculum"] == "easy_first":
-        # The order covers the whole run, so it is one pass without shuffling.
-        prompts = config.generation_batch_size // config.num_generations
-        cycle = config.steps_per_generation * config.num_iterations
-        generations = -(-steps * config.gradient_accumulation_steps // cycle)
-        rows = rows.select(easy_first(rows, prompts * generations, config.seed))
-        config.shuffle_dataset = False
-        config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
+    rows = _ordered_rows(task.train, run_settings["curriculum"], config, steps)
     environments = None
     if recipe.environments:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
         environments = Environments(
             recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
         )
-    validation = None
-    if recipe.settings.get("eval_strategy", "no") != "no":
-        spec = recipe.evaluation or EvaluationSpec()
-        validation = functools.partial(
-            validate,
-            data=task.validation,
-            rewards=rewards,
-            metric=metric,
-            scorer=scorer,
-            batch_size=spec.batch_size,
-            max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
-            stop_strings=task.stop_strings,
-            template_options=recipe.settings.get("chat_template_kwargs"),
-            player=None if environments is None else player_of(recipe, tokenizer, environments),
-        )
+    validates = recipe.settings.get("eval_strategy", "no") != "no"
+    player = player_of(recipe, tokenizer, environments) if validates and environments is not None else None
+    validation = _validation(recipe, task, rewards, metric, scorer, player) if validates else None
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
         (decisive,) = metrics_of(metric)  # tasks: and dynamic_sampling exclude each other
@@ -148,14 +129,51 @@ def build_trainer(
         quantization_config=get_quantization_config(model_config),
         peft_config=get_peft_config(model_config),
     )
-    trainer.remove_callback(PrinterCallback)  # callbacks.Progress prints instead
-    models.keep_4bit_trainable_on_cpu(trainer.model)
-    if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
-        keep_adapter_in_float32(trainer.model)
+    _finish_model(trainer, recipe, model_config)
     if own_vllm:
         from rlvr.training.vllm_rollouts import vllm_rollouts
 
         trainer.generate_with(vllm_rollouts(trainer, recipe.settings))
+    return trainer
+
+
+def _ordered_rows(rows: Dataset, curriculum: str, config: GRPOConfig, steps: int) -> Dataset:
+    """The training rows in the order of the curriculum, over the whole run: one pass without shuffling."""
+    if curriculum != "easy_first":
+        return rows
+    prompts = config.generation_batch_size // config.num_generations
+    cycle = config.steps_per_generation * config.num_iterations
+    generations = -(-steps * config.gradient_accumulation_steps // cycle)
+    config.shuffle_dataset = False
+    config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
+    return rows.select(easy_first(rows, prompts * generations, config.seed))
+
+
+def _validation(
+    recipe: Recipe, task: Task, rewards: list[Reward], metric: Metric, scorer: Scorer, player: Any
+) -> functools.partial[Any]:
+    """What validates during training: `validate`, with all arguments but the model."""
+    spec = recipe.evaluation or EvaluationSpec()
+    return functools.partial(
+        validate,
+        data=task.validation,
+        rewards=rewards,
+        metric=metric,
+        scorer=scorer,
+        batch_size=spec.batch_size,
+        max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
+        stop_strings=task.stop_strings,
+        template_options=recipe.settings.get("chat_template_kwargs"),
+        player=player,
+    )
+
+
+def _finish_model(trainer: RecipeTrainer, recipe: Recipe, model_config: ModelConfig) -> None:
+    """Mend what TRL and PEFT leave of the model, and refuse one without trainable weights."""
+    trainer.remove_callback(PrinterCallback)  # callbacks.Progress prints instead
+    models.keep_4bit_trainable_on_cpu(trainer.model)
+    if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
+        keep_adapter_in_float32(trainer.model)
     if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
         raise InputError(
             f"No weight of {recipe.settings['model_name_or_path']} would be trained: all are frozen. Check that the "
@@ -163,7 +181,6 @@ def build_trainer(
             kind="nothing-to-train",
             key="model_name_or_path",
         )
-    return trainer
 
 
 def train(trainer: RecipeTrainer, recipe: Recipe, stop: StopRequest, checkpoint: Path | None) -> str | None:

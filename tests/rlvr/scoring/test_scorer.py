@@ -273,7 +273,7 @@ def test_rewards_work_at_the_same_time_and_keep_their_order(puppets: Path, tmp_p
 def test_rewards_that_a_step_waits_for_are_named(
     puppets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rlvr.scoring.scorer.SLOW_BATCH_S", 0.1)
+    monkeypatch.setattr("rlvr.scoring.batch_scoring.SLOW_BATCH_S", 0.1)
     lines: list[str] = []
     with scorer(puppets, "waits", "puppet") as scoring:
         thread = threading.Thread(target=said, args=(scoring, [str(tmp_path / "end")]), kwargs={"step": 7})
