@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr.verifiers.math.numbers import compute, format_number
+from rlvr.verifiers.math.numbers import format_number
+from rlvr.verifiers.math.sums import compute
 
 SPELLINGS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
 

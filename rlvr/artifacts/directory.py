@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
-from rlvr.config.recipe import Recipe, resolved_text, write_recipe
+from rlvr.config.recipe import Recipe
+from rlvr.config.recipe_writer import resolved_text, write_recipe
 from rlvr.errors import InputError
 from rlvr.formatting import count
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.recipe import Recipe, write_recipe
+from rlvr.config.recipe import Recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.adapters import WEIGHTS

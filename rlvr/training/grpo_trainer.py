@@ -15,13 +15,14 @@ from trl.models import unwrap_model_for_generation
 from rlvr import console
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.modeling.generation import ended, generate, ignore_generation_config
-from rlvr.scoring.reward import Reward, RewardError, apply_gates_and_mask
-from rlvr.scoring.scorer import RewardFailure, Scored, Scorer, report
+from rlvr.scoring.reward import Reward, apply_gates_and_mask
+from rlvr.scoring.scorer import RewardFailure, Scored, Scorer
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.environment_trainer import EnvironmentTrainer
+from rlvr.training.reward_functions import nothing_scored, raise_or_report, reward_columns
 from rlvr.training.rollout_check import RolloutCheck
 
 # Generations in a row without one scored row, after which the run ends.
@@ -89,7 +90,7 @@ class RecipeTrainer(EnvironmentTrainer):
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
-        super().__init__(*args, reward_funcs=_reward_columns(rewards, self._score), **kwargs)
+        super().__init__(*args, reward_funcs=reward_columns(rewards, self._score), **kwargs)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards
@@ -135,7 +136,8 @@ class RecipeTrainer(EnvironmentTrainer):
         self._failures = []
         raw = super().compute_rewards(inputs, prompts, completions, completion_ids_list)
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
-            self._raise_or_report_failures()
+            on_error = self._run_settings["on_reward_error"]
+            raise_or_report(self._failures, is_silent=self.silent_s > 0, on_error=on_error)
         tasks = gather_object([row[TASK] for row in inputs]) if self._tasks else [None] * len(raw)
         rows = apply_gates_and_mask(raw.tolist(), self._rewards, tasks)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
@@ -152,20 +154,6 @@ class RecipeTrainer(EnvironmentTrainer):
         self._seconds["rewards"] += time.perf_counter() - started
         return scores
 
-    def _raise_or_report_failures(self) -> None:
-        """End the run on all ranks, or continue without the rows, as the recipe says."""
-        outage = self.silent_s > 0 and all(failure.kind == "unavailable" for failure in self._failures)
-        gathered = gather_object([(report(self._failures), outage)] if self._failures else [])
-        if not gathered:
-            return  # a reward returned None by itself
-        reports = [text for text, _ in gathered]
-        # Servers may come back, and no reward has failed: an outage ends with a checkpoint (SyncedStopCallback).
-        if self._run_settings["on_reward_error"] == "raise" and not all(is_outage for _, is_outage in gathered):
-            raise RewardError(
-                "\n\n".join(reports) + "\n\non_reward_error: mask would leave such rows out of the update and go on."
-            )
-        console.error("\n" + "\n\n".join(reports))
-
     def _watch_masked(self, masked: torch.Tensor) -> None:
         fraction = masked.float().mean().item()
         self.add_metric("rewards/unscored_fraction", fraction)
@@ -175,11 +163,7 @@ class RecipeTrainer(EnvironmentTrainer):
             return
         self._masked_generations += not self.silent_s
         if self._masked_generations >= MAX_MASKED_GENERATIONS:
-            raise RewardError(
-                f"Not one completion of the last {MAX_MASKED_GENERATIONS} generations could be scored: every row was "
-                f"masked, so nothing is learnt. {', '.join(self.scoring_nothing) or 'A reward'} failed (see above) or "
-                "returned None. Check what it reads (columns, golds, a server)."
-            )
+            raise nothing_scored(MAX_MASKED_GENERATIONS, self.scoring_nothing)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Completions and their advantages
@@ -416,19 +400,3 @@ class RecipeTrainer(EnvironmentTrainer):
         self._logged_columns = set(own["logged_columns"])
         if self._dynamic_sampler is not None and own["refill"] is not None:
             self._dynamic_sampler.fresh.load(own["refill"])
-
-
-def _reward_columns(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[Callable[..., Any]]:
-    """Make reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column."""
-    latest: dict[str, Any] = {"completions": None}
-
-    def make(index: int, label: str) -> Callable[..., Any]:
-        def column(**arguments: Any) -> list[float | None]:
-            if latest["completions"] is not arguments["completions"]:
-                latest.update(completions=arguments["completions"], values=score(arguments).values)
-            return [row[index] for row in latest["values"]]
-
-        column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
-        return column
-
-    return [make(index, reward.label) for index, reward in enumerate(rewards)]

@@ -12,7 +12,8 @@ from typing import Any
 
 from rlvr.artifacts.directory import write_status
 from rlvr.artifacts.result_record import record_run
-from rlvr.config.recipe import load_recipe, resolved_text
+from rlvr.config.recipe import load_recipe
+from rlvr.config.recipe_writer import resolved_text
 from rlvr.evaluation import summarise, write_evaluation
 from tests.conftest import REPOSITORY
 

@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, takewhile
+from itertools import takewhile
 
+from rlvr.verifiers.math.brackets import split, split_brackets
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, UNEVALUATED, VARIABLE, check_complexity
 from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
 from rlvr.verifiers.math.numbers import (
-    BASED,
     DECIMAL,
     Number,
-    gives,
     is_label_word,
     is_number_word,
-    is_sum,
     is_unit,
     is_unit_word,
     read_number,
     word_set,
 )
+from rlvr.verifiers.math.numerals import BASED
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, UnreadableAnswer, terms_of
+from rlvr.verifiers.math.sums import gives, is_sum
 
 MAX_ITEMS = 40
 MAX_WORDS = 8
@@ -105,15 +105,15 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
     matrix = _MATRIX.match(text)
     if matrix and "\\begin" not in matrix[1]:
         return _parse_matrix(matrix[1], depth)
-    unions = _split(text, ("\\cup",))
-    if len(unions) > 1 and len(_split(text, ("=",))) == 1:
+    unions = split(text, ("\\cup",))
+    if len(unions) > 1 and len(split(text, ("=",))) == 1:
         return Collection("union", tuple(_parse(part, depth + 1) for part in unions))
-    parts = _split(text, (";",))
-    if len(parts) > 1 and all(len(_split(part, (",",))) > 1 for part in parts):  # "p = 5, q = 2; p = 7, q = 2"
+    parts = split(text, (";",))
+    if len(parts) > 1 and all(len(split(part, (",",))) > 1 for part in parts):  # "p = 5, q = 2; p = 7, q = 2"
         pairs = (_flatten([_parse(part, depth + 1)]) for part in parts[:MAX_ITEMS])
         unnamed = (tuple(replace(item, name="") for item in pair) for pair in pairs)
         return Collection("list", tuple(Collection("tuple", pair, "()") for pair in unnamed))
-    parts = _split(text, (",", ";"))
+    parts = split(text, (",", ";"))
     if len(parts) > 1:
         return _parse_list(parts, depth)
     has_relation = _RELATION.search(text) is not None
@@ -155,11 +155,11 @@ def _parse_items(parts: Sequence[str], depth: int) -> list[ParsedAnswer]:
 
 def _parse_brackets(text: str, depth: int) -> ParsedAnswer | None:
     """Parse a set, a tuple or an interval; None if no pair of brackets surrounds the text or it has no meaning."""
-    inner = _split_brackets(text)
+    inner = split_brackets(text)
     if inner is None:
         return None
     opening, content, closing = inner
-    items_text = _split(content, (",", ";"))
+    items_text = split(content, (",", ";"))
     if opening == "\\{" or (opening == "{" and len(items_text) > 1):
         builder = re.match(r"\s?([a-zA-Z])(?: ?\\in ?\\mathbb\{R\})? ?[|:] ?(?=.{3})", content)
         if builder and len(items_text) == 1 and _RELATION.search(content, builder.end()):
@@ -204,7 +204,7 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
 
     All members of a chain must be equal: numbers and sums here, others by algebra (`Term.members`).
     """
-    parts = [part.strip() for part in _split(text, ("=",))]
+    parts = [part.strip() for part in split(text, ("=",))]
     if len(parts) == 1:  # the sign stands in a subscript
         return _parse_term(text)
     if any(not part for part in parts):
@@ -239,53 +239,6 @@ def _parse_equation(text: str, depth: int) -> ParsedAnswer:
         if member != last:
             members.append(member)
     return replace(last, name=names[0].replace(" ", "") if names else "", members=tuple(members))
-
-
-_THOUSANDS = re.compile(r",[0-9]{3}(?![0-9])")
-_BEFORE_THOUSANDS = re.compile(r"(?:^|[^0-9,])[0-9]{1,3}(?:,[0-9]{3})*$")
-
-
-def _split(text: str, separators: Sequence[str]) -> list[str]:
-    """Split at separators outside all brackets; return one part if the brackets do not match."""
-    if not any(separator in text for separator in separators):
-        return [text]
-    parts, depth, start, index = [], 0, 0, 0
-    while index < len(text):
-        character = text[index]
-        if character == "\\" and text[index + 1 : index + 2] in ("{", "}", "|"):
-            depth += {"{": 1, "}": -1}.get(text[index + 1], 0)
-            index += 2
-            continue
-        depth += (character in "{([") - (character in "})]")
-        if depth == 0 and character not in "{([})]":
-            separator = next((one for one in separators if text.startswith(one, index)), None)
-            if separator == "\\cup" and text[index + 4 : index + 5].isalpha():
-                separator = None
-            is_thousands = separator == "," and _THOUSANDS.match(text, index) and _BEFORE_THOUSANDS.search(text[:index])
-            if is_thousands and (" ," in text or ", " in text or ";" in text):
-                separator = None  # "1,234, 5,678"
-            if separator:
-                parts.append(text[start:index])
-                index += len(separator)
-                start = index
-                continue
-        index += 1
-    parts.append(text[start:])
-    return parts if depth == 0 else [text]
-
-
-def _split_brackets(text: str) -> tuple[str, str, str] | None:
-    """Return (opening, content, closing) if one pair of brackets surrounds the whole text."""
-    if text.startswith("\\{") and text.endswith("\\}"):
-        opening, closing, content = "\\{", "\\}", text[2:-2]
-    elif text[:1] in ("(", "[", "{", "]") and text[-1:] in (")", "]", "}", "["):
-        opening, closing, content = text[0], text[-1], text[1:-1]
-    else:
-        return None
-    depths = [0]
-    if opening != "]":
-        depths += accumulate((character in "{([") - (character in "})]") for character in content)
-    return (opening, content, closing) if min(depths) == depths[-1] == 0 else None
 
 
 # ----------------------------------------------------------------------------------------------------------------------

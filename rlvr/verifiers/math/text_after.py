@@ -12,7 +12,8 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from rlvr.verifiers.math.numbers import Number, gives, is_sum, read_number, to_ascii
+from rlvr.verifiers.math.numbers import Number, read_number, to_ascii
+from rlvr.verifiers.math.sums import gives, is_sum
 
 _REACH = 128  # characters that are read
 _ENDS = re.compile(r"(?:[$*} ]|\\[)\]]){0,8}\.?[ ]{0,8}(?:\n|\Z)")

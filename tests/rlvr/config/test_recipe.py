@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rlvr.config import schema
 from rlvr.config.foreign_keys import OTHER_NAMES
 from rlvr.config.overrides import parse_overrides
-from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe, write_recipe
+from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.errors import InputError
 
 GOOD = """\

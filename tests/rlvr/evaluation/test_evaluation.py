@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.artifacts.evaluation import Evaluation, read_evaluation
-from rlvr.config.recipe import load_recipe, write_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding, check_engine

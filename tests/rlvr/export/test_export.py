@@ -21,7 +21,8 @@ from rlvr import evaluation
 from rlvr.artifacts import directory, result_record
 from rlvr.artifacts.export_record import read_export
 from rlvr.artifacts.run_lock import lock_run
-from rlvr.config.recipe import load_recipe, write_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.errors import InputError
 from rlvr.export import export as exporting
 from rlvr.export.finished_run import open_run

@@ -16,7 +16,8 @@ from trl import GRPOConfig, ModelConfig, get_peft_config
 import run_grpo
 from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
-from rlvr.config.recipe import Recipe, load_recipe, write_recipe
+from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.modeling.loading import model_init_options, model_settings
 from rlvr.report import write_comparison
 from rlvr.training.trl_config import resolved_settings, training_config

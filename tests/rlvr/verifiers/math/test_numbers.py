@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.verifiers.math.numbers import compute, format_number, read_number
+from rlvr.verifiers.math.numbers import format_number, read_number
+from rlvr.verifiers.math.sums import compute
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts.identity import Identity
-from rlvr.config.recipe import load_recipe, write_recipe
+from rlvr.config.recipe import load_recipe
+from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.config.specs import RewardSpec
 from rlvr.data.task import Task

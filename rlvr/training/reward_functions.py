@@ -1,0 +1,63 @@
+"""The reward functions that TRL gets, and what happens when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from rlvr import console
+from rlvr.scoring.failures import report
+from rlvr.scoring.results import RewardFailure, Scored
+from rlvr.scoring.reward import Reward, RewardError
+
+
+def raise_or_report(failures: Sequence[RewardFailure], *, is_silent: bool, on_error: str) -> None:
+    """End the run on all ranks, or continue without the rows, as the recipe says. Collective.
+
+    Args:
+        failures: of this rank.
+        is_silent: whether a service of the rewards does not answer.
+        on_error: `on_reward_error` of the recipe.
+    """
+    outage = is_silent and all(failure.kind == "unavailable" for failure in failures)
+    gathered = gather_object([(report(failures), outage)] if failures else [])
+    if not gathered:
+        return  # a reward returned None by itself
+    reports = [text for text, _ in gathered]
+    # Servers may come back, and no reward has failed: an outage ends with a checkpoint (SyncedStopCallback).
+    if on_error == "raise" and not all(is_outage for _, is_outage in gathered):
+        raise RewardError(
+            "\n\n".join(reports) + "\n\non_reward_error: mask would leave such rows out of the update and go on."
+        )
+    console.error("\n" + "\n\n".join(reports))
+
+
+def nothing_scored(generations: int, rewards: Sequence[str]) -> RewardError:
+    """The error after generations without a single scored row.
+
+    Args:
+        rewards: those that returned None for the whole last generation, or failed.
+    """
+    return RewardError(
+        f"Not one completion of the last {generations} generations could be scored: every row was masked, so nothing "
+        f"is learnt. {', '.join(rewards) or 'A reward'} failed (see above) or returned None. Check what it reads "
+        "(columns, golds, a server)."
+    )
+
+
+def reward_columns(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[Callable[..., Any]]:
+    """Make reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column."""
+    latest: dict[str, Any] = {"completions": None}
+
+    def make(index: int, label: str) -> Callable[..., Any]:
+        def column(**arguments: Any) -> list[float | None]:
+            if latest["completions"] is not arguments["completions"]:
+                latest.update(completions=arguments["completions"], values=score(arguments).values)
+            return [row[index] for row in latest["values"]]
+
+        column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
+        return column
+
+    return [make(index, reward.label) for index, reward in enumerate(rewards)]
