@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlvr.public_names import MODULES
+
 if TYPE_CHECKING:
     from rlvr.config.recipe import Recipe, load_recipe
     from rlvr.data.task import Task
@@ -21,30 +23,6 @@ if TYPE_CHECKING:
     from rlvr.verifiers.code.types import Judgement, Submission
     from rlvr.verifiers.completion_text import completion_text, own_turn
     from rlvr.verifiers.math.grader import AnswerVerdict, check_answer, check_answers
-
-_MODULES = {
-    "AnswerVerdict": "rlvr.verifiers.math.grader",
-    "InputError": "rlvr.errors",
-    "Judgement": "rlvr.verifiers.code.types",
-    "Limits": "rlvr.sandbox.limits",
-    "Problem": "rlvr.errors",
-    "ProgramRun": "rlvr.verifiers.code.program_run",
-    "Recipe": "rlvr.config.recipe",
-    "Reward": "rlvr.scoring.reward",
-    "Submission": "rlvr.verifiers.code.types",
-    "Task": "rlvr.data.task",
-    "check_answer": "rlvr.verifiers.math.grader",
-    "check_answers": "rlvr.verifiers.math.grader",
-    "completion_text": "rlvr.verifiers.completion_text",
-    "evaluate": "rlvr.evaluation.evaluate",
-    "judge": "rlvr.verifiers.code.judge",
-    "judge_many": "rlvr.verifiers.code.judge",
-    "load_recipe": "rlvr.config.recipe",
-    "load_rewards": "rlvr.scoring.registry",
-    "load_task": "rlvr.scoring.registry",
-    "own_turn": "rlvr.verifiers.completion_text",
-    "run_program": "rlvr.verifiers.code.program_run",
-}
 
 __all__ = [
     "AnswerVerdict",
@@ -72,11 +50,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -95,7 +95,7 @@ def describe_verifier(reward: Reward) -> dict[str, Any]:
     """What the verdicts of a metric depend on: its "options", and the "digest" of its file and the modules of that."""
     file = file_of(reward.function)
     modules = imported_digests([file]) if file is not None else {}
-    modules.pop(PACKAGE.name, None)  # also changes where nothing of the verifier does
+    modules.pop(PACKAGE.name, None)  # it also changes where no verifier does
     options = reward.spec.options if reward.spec is not None else reward.options
     return {"options": dict(options), "digest": content_digest([digest_of_file(file), modules])}
 

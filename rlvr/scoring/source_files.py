@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from rlvr.config.project import PACKAGE
+from rlvr.public_names import MODULES
 from rlvr.scoring.call import digest_of_file
 
+VERIFIERS = f"{PACKAGE.name}.verifiers"
 _INSTALLED = tuple(
     Path(path).resolve()
     for name, path in sysconfig.get_paths().items()
@@ -23,8 +25,8 @@ _INSTALLED = tuple(
 def imported_digests(files: Iterable[str]) -> dict[str, str]:
     """Hash the modules that files import, and those that these import, by name.
 
-    Installed packages are left out, and so are this project's modules: `rlvr` is one entry for all of them. Imports by
-    other means than a statement are not found.
+    Installed packages are left out. Of this project's modules, the verifiers are listed: verdicts depend on them.
+    `rlvr` is one entry for all modules. Imports by other means than a statement are not found.
     """
     own = {Path(file).resolve() for file in files}
     found: dict[str, Path] = {}
@@ -61,6 +63,8 @@ def _import_names(path: Path, package: str) -> Iterator[str]:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            if base == PACKAGE.name:  # `from rlvr import check_answer`
+                names += [MODULES[alias.name] for alias in node.names if alias.name in MODULES]
     for name in names:
         parts = name.split(".")
         yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
@@ -70,7 +74,7 @@ def _import_names(path: Path, package: str) -> Iterator[str]:
 def _source_of(name: str) -> Path | None:
     """The source of a module that is not installed; None if it is, if there is none, or if `name` is no module."""
     parent = name.rpartition(".")[0]
-    if name == PACKAGE.name or (parent and not _is_package(parent)):
+    if name == PACKAGE.name or (parent and name != VERIFIERS and not _is_package(parent)):
         return None  # a look at a submodule imports its parent: no installed package, and no module that is none
     try:
         spec = importlib.util.find_spec(name)

@@ -25,8 +25,7 @@ from rlvr.training.environment_trainer import EnvironmentTrainer
 from rlvr.training.reward_functions import nothing_scored, raise_or_report, reward_columns
 from rlvr.training.rollout_check import RolloutCheck
 
-# Generations in a row without one scored row, after which the run ends.
-MAX_MASKED_GENERATIONS = 10
+MAX_MASKED_GENERATIONS = 10  # in a row without one scored row, after which the run ends
 
 
 class RecipeTrainer(EnvironmentTrainer):
@@ -77,9 +76,8 @@ class RecipeTrainer(EnvironmentTrainer):
         self._validation = validation
         self._dynamic_sampler = dynamic_sampler
         self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
-        self.silent_s = 0.0  # for how many seconds no reward server or Ray cluster has answered
-        self.silent = ""  # which of the two
-        self.scored_generations = 0  # with at least one scored row
+        self.silent_s, self.silent = 0.0, ""  # how long a reward server or Ray cluster has not answered, and which
+        self.scored_generations = 0  # with a scored row
         self.first_weights: torch.Tensor | None = None  # `rlvr.training.train.fingerprint` before the first step
         self._failures: list[RewardFailure] = []
         self._masked_generations = 0  # in a row
@@ -242,7 +240,7 @@ class RecipeTrainer(EnvironmentTrainer):
         )
 
     def _group_size(self) -> int:
-        return int(self.num_generations if self.model.training else self.num_generations_eval)
+        return self.num_generations if self.model.training else self.num_generations_eval
 
     def generate_completions(self, prompts: Any) -> Any:
         started = time.perf_counter()
