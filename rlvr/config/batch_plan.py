@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, value_of
 from rlvr.formatting import count
 
 
@@ -72,8 +72,8 @@ class BatchPlan:
 def batch_sizes(recipe: Recipe, processes: int) -> BatchSizes:
     """Compute the sizes as GRPOConfig does."""
     settings = recipe.settings
-    per_device = settings.get("per_device_train_batch_size", 8)
-    accumulation = settings.get("gradient_accumulation_steps", 1)
+    per_device = value_of(settings, "per_device_train_batch_size")
+    accumulation = value_of(settings, "gradient_accumulation_steps")
     if settings.get("generation_batch_size"):
         completions = settings["generation_batch_size"]
         steps = max(completions // (per_device * processes), 1)
@@ -81,7 +81,7 @@ def batch_sizes(recipe: Recipe, processes: int) -> BatchSizes:
         steps = settings.get("steps_per_generation") or accumulation
         completions = per_device * processes * steps
     group = settings.get("num_generations") or 8
-    return BatchSizes(completions, group, steps, settings.get("num_iterations", 1), accumulation)
+    return BatchSizes(completions, group, steps, value_of(settings, "num_iterations"), accumulation)
 
 
 def plan_batches(recipe: Recipe, rows: int, processes: int, longest_prompt: int | None) -> BatchPlan | None:
@@ -90,9 +90,9 @@ def plan_batches(recipe: Recipe, rows: int, processes: int, longest_prompt: int 
     if sizes.completions % sizes.group or not 0 < sizes.prompts <= rows:
         return None
     generations = rows // sizes.prompts
-    max_steps = recipe.settings.get("max_steps", -1)
+    max_steps = recipe.value("max_steps")
     steps_per_epoch = max(generations * sizes.steps * sizes.iterations // sizes.accumulation, 1)
-    epochs = recipe.settings.get("num_train_epochs", 3.0)
+    epochs = recipe.value("num_train_epochs")
     steps = max_steps if max_steps > 0 else math.ceil(epochs * steps_per_epoch)
     dropped = rows - generations * sizes.prompts
     updates = sizes.steps * sizes.iterations / sizes.accumulation
@@ -106,4 +106,4 @@ def reward_batch_timeout(recipe: Recipe) -> float:
 
 def ddp_timeout(recipe: Recipe) -> float:
     """Seconds that a process waits for the others."""
-    return float(recipe.settings.get("ddp_timeout", 1800))
+    return float(recipe.value("ddp_timeout"))

@@ -93,6 +93,10 @@ class Recipe:
         """The run directory; by default `runs/<name of the recipe>`, and `-seed<N>` for a seed of the command line."""
         return Path(self.settings["output_dir"])
 
+    def value(self, key: str) -> Any:
+        """Return the value of a flat key: the recipe's own, ours, or TRL's default."""
+        return value_of(self.settings, key)
+
     def settings_for(self, belongs_to: str) -> dict[str, Any]:
         """Return the flat keys of "training" (TRL's GRPOConfig), "model" (its ModelConfig) or "run" (ours)."""
         known = schema.fields()
@@ -147,6 +151,11 @@ class Recipe:
         if self.evaluation is not None:
             content["evaluation"] = {key: value for key, value in asdict(self.evaluation).items() if value is not None}
         return content
+
+
+def value_of(settings: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a flat key of a recipe's settings: their own, ours, or TRL's default."""
+    return settings[key] if key in settings else DEFAULTS.get(key, schema.fields()[key].default)
 
 
 class RecipeError(InputError):

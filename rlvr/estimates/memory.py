@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rlvr.config import schema
+from rlvr.config.recipe import value_of
 from rlvr.estimates import activations
 from rlvr.estimates.parameters import Adapter, Parameters, Shape, bytes_in_4_bits, bytes_in_8_bits
 from rlvr.estimates.run_setup import RunSetup
@@ -230,7 +231,7 @@ def _gathered(parameters: Parameters, adapter: Adapter | None, shape: Shape, set
         yield MemoryPart("gathered weights", whole * min(kept / parameters.total, 1) * others)
         return
     live = whole * min(LIVE / parameters.total, 1)
-    gathers = bool(setup.settings.get("ds3_gather_for_generation", True)) and not setup.vllm
+    gathers = bool(value_of(setup.settings, "ds3_gather_for_generation")) and not setup.vllm
     yield MemoryPart("gathered weights", whole if gathers else live, GENERATING)
     yield MemoryPart("gathered weights (training)", live, TRAINING)
 
@@ -281,7 +282,7 @@ def vllm_without_cache(parameters: Parameters, adapter: Adapter | None, shape: S
     states, and the logits of one token for each completion, with their float32 copy.
     """
     base: float = parameters.total * setup.compute
-    if setup.settings.get("vllm_base_quantization", "none") != "none":
+    if value_of(setup.settings, "vllm_base_quantization") != "none":
         packed, scales = bytes_in_4_bits(parameters, nested=False)
         base = packed + scales + (parameters.embeddings + parameters.rest) * setup.compute
     slot = 0

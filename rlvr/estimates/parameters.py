@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rlvr.config.recipe import value_of
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def adapter(parameters: Parameters, config: PretrainedConfig, settings: Mapping[
     Targets match as in PEFT: a list by the end of the module's name, a text as a regular expression for the whole name,
     `all-linear` for every matrix, nothing for PEFT's default for the architecture. DoRA adds one number an output.
     """
-    rank = int(settings.get("lora_r", 16))
+    rank = int(value_of(settings, "lora_r"))
     wanted = settings.get("lora_target_modules")
     if isinstance(wanted, list) and len(wanted) == 1:  # TRL's ModelConfig takes a list of one for a text
         wanted = wanted[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlvr.config.batch_plan import batch_sizes
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, value_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -87,7 +87,7 @@ class RunSetup:
 
     @property
     def checkpointing(self) -> bool:
-        return bool(self.settings.get("activation_checkpointing", True))
+        return bool(value_of(self.settings, "activation_checkpointing"))
 
     @property
     def vllm(self) -> str:
@@ -129,7 +129,7 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
     sizes = batch_sizes(recipe, processes)
     cpu = bool(settings.get("use_cpu"))
     sixteen = bool(settings.get("bf16", not settings.get("fp16") and not cpu) or settings.get("fp16"))
-    dtype = str(settings.get("dtype", "float32"))
+    dtype = str(value_of(settings, "dtype"))
     if dtype == "auto":
         dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     attention = settings.get("attn_implementation") or "auto"
@@ -141,7 +141,7 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
         loaded=_BYTES.get(dtype, 4),
         sixteen=sixteen,
         attention="sdpa" if attention == "auto" else str(attention),
-        rows=int(settings.get("per_device_train_batch_size", 8)),
+        rows=int(value_of(settings, "per_device_train_batch_size")),
         generated=generated,
         at_once=min(settings.get("per_device_generation_batch_size") or generated, generated),
         completions=sizes.completions,

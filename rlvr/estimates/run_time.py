@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlvr.config.recipe import value_of
 from rlvr.estimates import activations
 from rlvr.estimates.machines import Gpu, Machine
 from rlvr.estimates.memory import GIB, MEAN_LENGTH, mean_tokens, vllm_without_cache
@@ -125,7 +126,7 @@ def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool) -> float:
 def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> float:
     matrices = sum(matrix.count for matrix in parameters.matrices)
     number: float = setup.weight
-    if setup.vllm and setup.settings.get("vllm_base_quantization", "none") == "none":
+    if setup.vllm and value_of(setup.settings, "vllm_base_quantization") == "none":
         number = setup.compute  # also under a policy of 4-bit weights
     elif setup.settings.get("load_in_4bit"):
         number = _MOVED_IN_4_BITS

@@ -181,10 +181,10 @@ class VllmEngine:
         self._model = LLM(
             model=model,
             tokenizer=find_model(str(recipe.settings["model_name_or_path"])),
-            revision=recipe.settings.get("model_revision", "main"),
-            dtype=recipe.settings.get("dtype", "bfloat16"),
-            trust_remote_code=bool(recipe.settings.get("trust_remote_code", False)),
-            seed=int(recipe.settings.get("seed", 42)),
+            revision=recipe.value("model_revision"),
+            dtype=recipe.value("dtype"),
+            trust_remote_code=bool(recipe.value("trust_remote_code")),
+            seed=int(recipe.value("seed")),
             **ends_with_this_process(),
             **options,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, value_of
 from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.data.task import Task
 from rlvr.evaluation.engines import Decoding, sampling_settings
@@ -68,13 +68,13 @@ def held_out_rows(task: Task, recipe: Recipe) -> Dataset:
 def greedy_decoding(task: Task, recipe: Recipe) -> Decoding:
     """Greedy decoding as the recipe's section `evaluation` says."""
     spec = recipe.evaluation or EvaluationSpec()
-    max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
-    return Decoding(max_new_tokens, tuple(task.stop_strings), seed=int(recipe.settings.get("seed", 42)))
+    max_new_tokens = spec.max_new_tokens or recipe.value("max_completion_length")
+    return Decoding(max_new_tokens, tuple(task.stop_strings), seed=int(recipe.value("seed")))
 
 
 def training_decoding(task: Task, recipe: Recipe) -> Decoding:
     """Sampling as in training."""
     settings = recipe.settings
     sampling = {**sampling_settings(recipe), **(settings.get("generation_kwargs") or {})}
-    max_new_tokens = settings.get("max_completion_length", 512)
-    return Decoding(max_new_tokens, tuple(task.stop_strings), sampling, seed=int(settings.get("seed", 42)))
+    max_new_tokens = value_of(settings, "max_completion_length")
+    return Decoding(max_new_tokens, tuple(task.stop_strings), sampling, seed=int(value_of(settings, "seed")))

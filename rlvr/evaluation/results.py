@@ -65,7 +65,7 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
             file of the metric.
     """
     spec = recipe.evaluation or EvaluationSpec()
-    max_new_tokens = spec.max_new_tokens or recipe.settings.get("max_completion_length", 512)
+    max_new_tokens = spec.max_new_tokens or recipe.value("max_completion_length")
     about = {
         "recipe": recipe.path.name,
         "model": recipe.settings["model_name_or_path"],

@@ -225,7 +225,7 @@ _UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
 
 
 def _trust(recipe: Recipe) -> dict[str, Any]:
-    return {"trust_remote_code": bool(recipe.settings.get("trust_remote_code", False))}
+    return {"trust_remote_code": bool(recipe.value("trust_remote_code"))}
 
 
 def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:

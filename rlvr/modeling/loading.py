@@ -130,7 +130,7 @@ def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
     import torch
     from transformers import AutoModelForCausalLM
 
-    remote = bool(recipe.settings.get("trust_remote_code", False))
+    remote = bool(recipe.value("trust_remote_code"))
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=remote)
@@ -245,7 +245,7 @@ def device(recipe: Recipe) -> torch.device:
     """The device of this process: its own GPU, or the CPU if there is none or the recipe says `use_cpu`."""
     from accelerate import PartialState
 
-    return PartialState(cpu=bool(recipe.settings.get("use_cpu", False))).device
+    return PartialState(cpu=bool(recipe.value("use_cpu"))).device
 
 
 def model_init_options(recipe: Recipe) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def model_init_options(recipe: Recipe) -> dict[str, Any]:
     return {
         **(recipe.settings.get("model_init_kwargs") or {}),
         **_hub_options(recipe),
-        "dtype": recipe.settings.get("dtype", "float32"),  # TRL's default too
+        "dtype": recipe.value("dtype"),  # TRL's default too
         "attn_implementation": attention(recipe)[0],
     }
 
@@ -320,8 +320,8 @@ def _name(recipe: Recipe) -> str:
 
 def _hub_options(recipe: Recipe) -> dict[str, Any]:
     return {
-        "revision": recipe.settings.get("model_revision", "main"),
-        "trust_remote_code": bool(recipe.settings.get("trust_remote_code", False)),
+        "revision": recipe.value("model_revision"),
+        "trust_remote_code": bool(recipe.value("trust_remote_code")),
     }
 
 

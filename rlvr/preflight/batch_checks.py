@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchSizes, batch_sizes, ddp_timeout, reward_batch_timeout
+from rlvr.config.recipe import value_of
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
@@ -50,7 +51,7 @@ def _check_updates(components: RunComponents, sizes: BatchSizes) -> Iterator[Pro
     settings, processes = components.settings, components.processes
     if not settings.get("generation_batch_size"):
         return
-    rows = settings.get("per_device_train_batch_size", 8)
+    rows = value_of(settings, "per_device_train_batch_size")
     if sizes.completions % (rows * processes):
         message = (
             f"generation_batch_size {sizes.completions} is not a multiple of per_device_train_batch_size {rows} x "
@@ -78,7 +79,7 @@ def _factors(components: RunComponents) -> dict[str, int]:
         return {"generation_batch_size": settings["generation_batch_size"]}
     steps = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
     return {
-        "per_device_train_batch_size": settings.get("per_device_train_batch_size", 8),
+        "per_device_train_batch_size": value_of(settings, "per_device_train_batch_size"),
         steps: settings.get(steps, 1),
     }
 
@@ -87,7 +88,7 @@ def check_activation_checkpointing(components: RunComponents) -> Iterator[Proble
     """Options of activation checkpointing go to PyTorch's function, which refuses others in the first step."""
     key = "activation_checkpointing_kwargs"
     options = components.settings.get(key)
-    if not isinstance(options, dict) or not components.settings.get("activation_checkpointing", True):
+    if not isinstance(options, dict) or not components.recipe.value("activation_checkpointing"):
         return
     import inspect
 
@@ -136,7 +137,7 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
 def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:
     """Rewards may not outlast `ddp_timeout`: the other processes would end the run with a timeout of NCCL."""
     batch_timeout, other_processes_wait = reward_batch_timeout(components.recipe), ddp_timeout(components.recipe)
-    row_timeout = components.settings.get("reward_timeout_s", 30.0)
+    row_timeout = components.recipe.value("reward_timeout_s")
     if components.processes > 1 and batch_timeout > other_processes_wait * REWARD_SHARE_OF_TIMEOUT:
         message = (
             f"reward_batch_timeout_s is {batch_timeout:g}, but the other processes wait for at most ddp_timeout = "

@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from rlvr import estimates
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, batch_sizes
+from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
@@ -153,7 +154,7 @@ def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
     metric = str(settings.get("metric_for_best_model") or "").removeprefix("eval_")
     names = [*VALIDATION_METRICS, *(reward.label for reward in components.all_rewards)]
     what = f"{key}: {str(settings[key]).lower()}"
-    if settings.get("eval_strategy", "no") == "no":
+    if value_of(settings, "eval_strategy") == "no":
         message = f"{what} compares validations, but eval_strategy is no. Set eval_strategy: steps, or another {key}."
         yield Problem(message, "missing-key", key)
     elif not metric:
@@ -196,7 +197,7 @@ def check_launcher(components: RunComponents) -> Iterable[Problem]:
 def check_cispo(components: RunComponents) -> Iterator[Problem]:
     """CISPO's weights are cut at `epsilon_high`, whose default is meant for other losses."""
     settings = components.settings
-    bound = settings.get("epsilon_high") or settings.get("epsilon", schema.defaults()["epsilon"])
+    bound = settings.get("epsilon_high") or value_of(settings, "epsilon")
     if settings.get("loss_type") == "cispo" and bound < 1:
         message = (
             f"loss_type: cispo cuts weights at {bound}, so those near 1 are all {bound}. Set epsilon_high: 5.0 "
@@ -241,7 +242,7 @@ def check_mixture(components: RunComponents) -> Iterator[Problem]:
         ),
         (
             "curriculum",
-            settings.get("curriculum", "none") != "none",
+            value_of(settings, "curriculum") != "none",
             "the difficulties of different tasks have no common order",
             "Set it to none",
         ),
@@ -253,7 +254,7 @@ def check_mixture(components: RunComponents) -> Iterator[Problem]:
 def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     """A curriculum needs a column `difficulty` that can be put into an order."""
     single = not components.recipe.task.parts
-    if single and components.train is not None and components.settings.get("curriculum", "none") != "none":
+    if single and components.train is not None and components.recipe.value("curriculum") != "none":
         easy_first(components.train, 1, seed=0)
     return ()
 
@@ -265,7 +266,7 @@ def check_cpu_speed(components: RunComponents) -> Iterator[Problem]:
         return
     if config.get_text_config().hidden_size < MIN_HIDDEN_SIZE:
         return
-    if settings.get("activation_checkpointing", True) and _fits_without_checkpointing(components, config, plan):
+    if value_of(settings, "activation_checkpointing") and _fits_without_checkpointing(components, config, plan):
         message = "activation_checkpointing: false saves about a third of a step on a CPU, and memory allows it."
         yield Problem(message, "slow-setting", "activation_checkpointing", level="note")
     native = CPU_INFO.is_file() and re.search("avx512_bf16|amx_bf16", CPU_INFO.read_text(encoding="utf-8"))

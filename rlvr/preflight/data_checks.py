@@ -169,14 +169,14 @@ def check_truncation_mask(components: RunComponents) -> Iterator[Problem]:
 def check_held_out_splits(components: RunComponents) -> Iterator[Problem]:
     """The splits that a run measures on must have rows."""
     task, name = _task(components)
-    validates = components.settings.get("eval_strategy", "no") != "no"
+    validates = components.recipe.value("eval_strategy") != "no"
     if validates and len(task.validation) == 0:
         message = (
             f"eval_strategy: the {name} has no validation rows. Give it some (most tasks have an option "
             "validation_rows), or set eval_strategy: no."
         )
         yield Problem(message, "no-rows", "eval_strategy")
-    if validates and not components.settings.get("ds3_gather_for_generation", True):
+    if validates and not components.recipe.value("ds3_gather_for_generation"):
         message = (
             "eval_strategy with ds3_gather_for_generation: false: processes finish their rows at different times, "
             "and would wait for each other without end. Leave ds3_gather_for_generation at true."

@@ -133,7 +133,7 @@ def prepare_run(
         evaluation.rewards_to_run(list(rewards), metric),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
-        seed=recipe.settings.get("seed", 42),
+        seed=recipe.value("seed"),
         rank=state.process_index,
         start_timeout_s=START_S_OF_A_CHECK if only_check else None,
         waits_for_services=not only_check,

@@ -20,7 +20,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from rlvr import console, evaluation
 from rlvr.config.batch_plan import batch_sizes
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, value_of
 from rlvr.estimates.machines import PRICES_READ, Machine
 from rlvr.evaluation.conversations import open_player
 from rlvr.formatting import byte_count, count, percent
@@ -267,10 +267,10 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
 def _validations(recipe: Recipe, steps: int, of_epoch: int) -> int:
     """How often training validates in so many steps, of which an epoch has `of_epoch`."""
     settings = recipe.settings
-    strategy = settings.get("eval_strategy", "no")
+    strategy = value_of(settings, "eval_strategy")
     if strategy == "no":
         return 0
-    every = of_epoch if strategy == "epoch" else settings.get("eval_steps") or settings.get("logging_steps", 1)
+    every = of_epoch if strategy == "epoch" else settings.get("eval_steps") or value_of(settings, "logging_steps")
     return int(steps // (every if every >= 1 else math.ceil(steps * every))) + bool(settings.get("eval_on_start"))
 
 

@@ -150,10 +150,10 @@ def _refused_prompts(
 
 def completion_limits(recipe: Recipe) -> dict[str, int]:
     """The splits that a run generates from, each with the tokens that a completion may have."""
-    in_training = recipe.settings.get("max_completion_length", 512)
+    in_training = recipe.value("max_completion_length")
     in_evaluation = (recipe.evaluation.max_new_tokens if recipe.evaluation is not None else None) or in_training
     limits = {"train": in_training}
-    if recipe.settings.get("eval_strategy", "no") != "no":
+    if recipe.value("eval_strategy") != "no":
         limits["validation"] = in_evaluation
     if recipe.evaluation is not None:
         limits[recipe.evaluation.split] = in_evaluation

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr import estimates
-from rlvr.config.recipe import with_engine
+from rlvr.config.recipe import value_of, with_engine
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.vllm_engines import (
     HEAD_SIZES_ON_CPU,
@@ -69,7 +69,7 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
     if settings.get("load_in_8bit"):
         message = "load_in_8bit with vLLM: it has no such weights. Set load_in_4bit: true, or rollouts: transformers."
         yield Problem(message, "conflicting-keys", "load_in_8bit")
-    if settings.get("vllm_mode", "colocate") == "colocate":
+    if value_of(settings, "vllm_mode") == "colocate":
         yield from _colocate_problems(components)
     else:
         yield from _server_problems(settings)
@@ -82,7 +82,7 @@ def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
     if config is None or installation_problem(asked) is not None:
         return
     names = config.architectures or []
-    own = settings.get("vllm_model_impl", "vllm") == "vllm"  # vLLM's own layers, not those of transformers
+    own = value_of(settings, "vllm_model_impl") == "vllm"  # vLLM's own layers, not those of transformers
     modules = [module for name, module in architectures().items() if name in names] if own else []
     if own and names and not modules:
         message = f"vLLM has no {names[0]}. Set vllm_model_impl: transformers, or rollouts: transformers."
@@ -104,7 +104,7 @@ def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
 def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
     """Keys that contradict each other where vLLM runs in the training processes."""
     settings, merged = components.settings, not sends_adapter(components.settings)
-    if components.processes % (size := settings.get("vllm_tensor_parallel_size", 1)):
+    if components.processes % (size := value_of(settings, "vllm_tensor_parallel_size")):
         message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
         yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
     for key, default in (("vllm_enable_sleep_mode", False), ("vllm_base_quantization", "none")):
@@ -112,7 +112,7 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
             yield Problem(
                 f"{key}: {value} with use_cpu: vLLM has it on GPUs alone. Remove it.", "conflicting-keys", key
             )
-    if merged and settings.get("vllm_base_quantization", "none") != "none":
+    if merged and value_of(settings, "vllm_base_quantization") != "none":
         message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
         yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
     if merged and settings.get("use_peft"):
@@ -133,7 +133,7 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
 
 def _server_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Keys that a vLLM server does not obey."""
-    if settings.get("vllm_base_quantization", "none") != "none":
+    if value_of(settings, "vllm_base_quantization") != "none":
         message = "vllm_base_quantization with vllm_mode: server: a server keeps the base that it was started with."
         yield Problem(f"{message} Remove it.", "conflicting-keys", "vllm_base_quantization")
     if settings.get("use_cpu") and not sends_adapter(settings):
@@ -154,7 +154,7 @@ def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         if settings.get(key):
             message = f"{key} with vLLM: it gets the adapter alone, which can't carry it. Remove {key}"
             yield Problem(f"{message}, or set vllm_weight_sync: merged.", "conflicting-keys", key)
-    if settings.get("lora_r", 16) > MAX_RANK:
+    if value_of(settings, "lora_r") > MAX_RANK:
         message = f"lora_r is {settings['lora_r']}, but vLLM takes adapters up to rank {MAX_RANK}. Lower it."
         yield Problem(message, "out-of-range", "lora_r")
     if settings.get("load_in_4bit") and settings.get("vllm_mode") == "server":

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 
+from rlvr.config.recipe import value_of
 from rlvr.errors import Problem
 from rlvr.modeling.vllm_engines import room_for_rank, sends_adapter
 from rlvr.preflight.components import RunComponents
@@ -31,7 +32,7 @@ def check_vllm_server(components: RunComponents) -> Iterator[Problem]:
     key = "vllm_server_base_url" if url else "vllm_server_port"
     url = url or f"http://{settings.get('vllm_server_host', '0.0.0.0')}:{settings.get('vllm_server_port', 8000)}"
     try:
-        reply = _wait_for(f"{url}/server_info?config_format=json", settings.get("vllm_server_timeout", 240.0))
+        reply = _wait_for(f"{url}/server_info?config_format=json", value_of(settings, "vllm_server_timeout"))
         facts = reply.json() if reply.status_code == 200 else {}
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         message = f"{key}: no vLLM server answers at {url} ({error}). Start it: {start_command(settings)}"
@@ -49,7 +50,7 @@ def check_vllm_server(components: RunComponents) -> Iterator[Problem]:
     for fault in faults:
         message = f"The vLLM server at {url}: {fault}. Restart it: {start_command(settings)}"
         yield Problem(message, "wrong-vllm-server", key)
-    if not sends_adapter(settings) and not _is_free(port := settings.get("vllm_group_port", 51216)):
+    if not sends_adapter(settings) and not _is_free(port := value_of(settings, "vllm_group_port")):
         message = f"vllm_group_port: port {port} is in use on this host. Set another one."
         yield Problem(message, "port-in-use", "vllm_group_port")
 
@@ -58,7 +59,7 @@ def start_command(settings: Mapping[str, Any]) -> str:
     """The command that starts the server that a recipe needs."""
     variables = ["VLLM_SERVER_DEV_MODE=1"]
     words = ["vllm", "serve", str(settings["model_name_or_path"])]
-    words += ["--port", str(settings.get("vllm_server_port", 8000)), "--dtype", settings.get("dtype", "bfloat16")]
+    words += ["--port", str(value_of(settings, "vllm_server_port")), "--dtype", value_of(settings, "dtype")]
     words += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     if sends_adapter(settings):
         variables.append("VLLM_ALLOW_RUNTIME_LORA_UPDATING=1")
@@ -67,7 +68,7 @@ def start_command(settings: Mapping[str, Any]) -> str:
             "--max-loras",
             "1",
             "--max-lora-rank",
-            str(room_for_rank(settings.get("lora_r", 16))),
+            str(room_for_rank(value_of(settings, "lora_r"))),
         ]
     else:
         words += ["--weight-transfer-config", '{"backend": "nccl"}']
@@ -97,7 +98,7 @@ def _faults(settings: Mapping[str, Any], server: Mapping[str, Any], env: Mapping
         if server["weight_transfer_config"] is None:
             yield "it takes no weights"
         return
-    lora, rank = server["lora_config"], settings.get("lora_r", 16)
+    lora, rank = server["lora_config"], value_of(settings, "lora_r")
     if lora is None:
         yield "it has no room for an adapter"
     elif lora["max_lora_rank"] < rank:

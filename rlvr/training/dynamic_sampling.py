@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
 from rlvr.training.batch_merge import BatchLayout, GroupSource, RolloutBatch, merge_rollouts
 
@@ -61,7 +62,7 @@ def sampling_problems(settings: Mapping[str, Any], rows_per_rank: int, group: in
             f"{rounds} multi_objective_aggregation: normalize_then_sum normalises over one round. Use "
             "sum_then_normalize."
         )
-    if settings.get("curriculum", "none") != "none":
+    if value_of(settings, "curriculum") != "none":
         messages.append(
             "dynamic_sampling draws fresh prompts from all of the data, but a curriculum orders it. Set curriculum: "
             "none or dynamic_sampling: 0."

@@ -177,14 +177,14 @@ def join(recipe: Recipe) -> PartialState:
     check_environment(recipe)
     from accelerate import PartialState
 
-    use_cpu = bool(recipe.settings.get("use_cpu", False))
+    use_cpu = bool(recipe.value("use_cpu"))
     if use_cpu and launcher().startswith("zero"):
         from rlvr.training import deepspeed_build
 
         deepspeed_build.skip_shared_memory_kernel()
     # The first PartialState decides how long a rank waits for the others. TrainingArguments would come too late, since
     # the base model is evaluated first.
-    timeout = timedelta(seconds=recipe.settings.get("ddp_timeout", 1800))
+    timeout = timedelta(seconds=recipe.value("ddp_timeout"))
     state = PartialState(cpu=use_cpu, **({"timeout": timeout} if "RANK" in os.environ else {}))
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != started:

@@ -91,7 +91,7 @@ def build_trainer(
         environments = Environments(
             recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
         )
-    validates = recipe.settings.get("eval_strategy", "no") != "no"
+    validates = recipe.value("eval_strategy") != "no"
     player = player_of(recipe, tokenizer, environments) if validates and environments is not None else None
     validation = _validation(recipe, task, rewards, metric, scorer, player) if validates else None
     dynamic_sampler = None
@@ -161,7 +161,7 @@ def _validation(
         metric=metric,
         scorer=scorer,
         batch_size=spec.batch_size,
-        max_new_tokens=spec.max_new_tokens or recipe.settings.get("max_completion_length", 512),
+        max_new_tokens=spec.max_new_tokens or recipe.value("max_completion_length"),
         stop_strings=task.stop_strings,
         template_options=recipe.settings.get("chat_template_kwargs"),
         player=player,

@@ -82,7 +82,7 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
 
     if elsewhere is not None:
         changes = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
-        changes["per_device_train_batch_size"] = recipe.settings.get("per_device_train_batch_size", 8) * elsewhere
+        changes["per_device_train_batch_size"] = recipe.value("per_device_train_batch_size") * elsewhere
         recipe = replace(recipe, settings={**recipe.settings, **changes})
     try:
         config = training_config(recipe, recipe.rewards, stop_strings)

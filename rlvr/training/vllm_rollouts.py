@@ -32,6 +32,7 @@ from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
+from rlvr.config.recipe import value_of
 from rlvr.errors import InputError
 from rlvr.modeling.vllm_engines import end_engine, room_for_rank, sends_adapter
 from rlvr.training.trl_internals import ExtensibleGRPOTrainer
@@ -53,7 +54,7 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
         max_num_batched_tokens=settings["vllm_max_num_batched_tokens"],
-        revision=settings.get("model_revision", "main"),
+        revision=value_of(settings, "model_revision"),
         run_dir=Path(args.output_dir),
         model=trainer.model,
         accelerator=trainer.accelerator,
