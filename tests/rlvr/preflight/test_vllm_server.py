@@ -107,5 +107,5 @@ def test_a_port_in_use_is_refused(server: tuple[str, dict[str, Any]]) -> None:
 
 def test_the_page_has_the_command_of_the_error() -> None:
     page = (REPOSITORY / "docs" / "vllm.md").read_text(encoding="utf-8")
-    settings = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "use_peft": True}
+    settings = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "use_peft": True, "dtype": "bfloat16"}
     assert start_command(settings) in " ".join(page.replace("\\\n", "").split())
