@@ -14,7 +14,7 @@ The others:
 
 Completions: GSM8K's own solutions in six notations (from ../shared/data or --data FOLDER; made-up word problems of the
 same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; sentences of
-verify_sentences.py; the tables of tests/support/answer_cases.py, by class; the parametrized rows of math-verify's
+verify_sentences.py; the tables of tests/support/answer_cases.jsonl, by class; the parametrized rows of math-verify's
 tests, if a checkout has them. Every scorer runs in a process that is killed after 5 s on one completion, and says
 nothing of that one.
 
@@ -200,8 +200,12 @@ def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[LabelledCompletion]
         named[name] = [LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in right]
         named[name] += [LabelledCompletion(boxed.format(answer), gold, False) for answer, gold, _ in wrong]
     named["notations of a number"] = [LabelledCompletion(row[0], "42", True) for row in answer_cases.RIGHT_42]
-    named["notations of an expression"] = [LabelledCompletion(*row[:2], True) for row in answer_cases.STATED]
-    named["sentences as models write them"] = [LabelledCompletion(*row[:2], True) for row in answer_cases.USUAL]
+    named["notations of an expression"] = [
+        LabelledCompletion(text, gold, True) for text, gold, _ in answer_cases.STATED
+    ]
+    named["sentences as models write them"] = [
+        LabelledCompletion(text, gold, True) for text, gold in answer_cases.USUAL
+    ]
     named["attacks"] = [
         LabelledCompletion(completion, gold, False)
         for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
