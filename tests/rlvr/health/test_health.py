@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config import schema
 from rlvr.health import CHECKS, Finding, findings, health_line, summary
+from tests.support.cases import cases
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -42,6 +43,14 @@ def rising(start: float, end: float, steps: int = 60) -> Callable[[int], float]:
 
 def jump(before: float, after: float, at: int) -> Callable[[int, random.Random], float]:
     return lambda step, chance: before if step < at else after
+
+
+def at(step: int, value: float, other: float) -> Callable[[int, random.Random], float]:
+    return lambda now, chance: value if now == step else other
+
+
+def every(steps: int, value: float, other: float) -> Callable[[int, random.Random], float]:
+    return lambda now, chance: other if now % steps else value
 
 
 # A run as it should be: the reward rises from 0.4 to 0.9 of 1.2 and jumps by 0.06 from step to step.
@@ -106,335 +115,39 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+def value(given: Any) -> Value:
+    """A metric of a case: a number, or the name of a shape and its arguments."""
+    shapes: dict[str, Callable[..., Any]] = {"noisy": noisy, "rising": rising, "jump": jump, "at": at, "every": every}
+    return shapes[given[0]](*map(value, given[1:])) if isinstance(given, list) else given
+
+
+def changed(steps: int, changes: Mapping[str, Any], without: str = "") -> list[Line]:
+    return run(steps, without=without, **{name: value(given) for name, given in changes.items()})
+
+
+def overfitted(step: int, chance: random.Random) -> float | None:
+    accuracies = {40: 0.6, 50: 0.55}
+    return accuracies.get(step, 0.45 if step > 50 else 0.4 + step / 200) if step % 10 == 0 else None
+
+
 FAULTY = [
-    Case(
-        "weights that are NaN stay so: metrics.jsonl has null",
-        "alarm not-finite loss",
-        "learning_rate",
-        run(30, loss=jump(0.0, float("nan"), 20)),
-    ),
-    Case("an infinite gradient", "alarm not-finite grad_norm", "grad_norm", run(30, grad_norm=jump(0.1, math.inf, 25))),
-    Case(
-        "one such step is worth a look",
-        "warning not-finite grad_norm",
-        "step 25",
-        run(30, grad_norm=lambda step, chance: math.inf if step == 25 else 0.1),
-    ),
-    Case("a verifier dies", "alarm unscored rewards/unscored_fraction", "80 %", run(rewards__unscored_fraction=0.8)),
-    Case(
-        "a verifier fails now and then",
-        "warning unscored rewards/unscored_fraction",
-        "reward_timeout_s",
-        run(rewards__unscored_fraction=0.08),
-    ),
-    Case(
-        "no room to answer",
-        "alarm cut-off completions/clipped_ratio",
-        r"95 % .* minimum.*max_completion_length \(64\)",
-        run(completions__clipped_ratio=0.95, reward=0.0),
-        {"max_completion_length": 64},
-    ),
-    Case("too little room", "warning cut-off completions/clipped_ratio", "40 %", run(completions__clipped_ratio=0.4)),
-    Case(
-        "it has unlearnt to stop: more room would not help",
-        "alarm cut-off completions/clipped_ratio",
-        "no longer ends.*learning_rate",
-        run(completions__clipped_ratio=jump(0.0, 1.0, 20), reward=jump(0.6, 0.1, 20)),
-    ),
-    Case(
-        "a schedule that is over",
-        "alarm learning-rate-zero learning_rate",
-        "step 41",
-        run(learning_rate=jump(1e-5, 0.0, 41)),
-    ),
-    Case("a frozen adapter", "alarm gradient-zero grad_norm", "exactly 0", run(grad_norm=0.0)),
-    Case(
-        "too hard: every completion earns 0",
-        "alarm too-hard frac_reward_zero_std",
-        "97 % .*pass_rates",
-        run(frac_reward_zero_std=0.97, reward=noisy(0.02, 0.01)),
-    ),
-    Case(
-        "too hard: the format is all that is earned",
-        "alarm too-hard frac_reward_zero_std",
-        "pass_rates",
-        run(
-            frac_reward_zero_std=0.95,
-            reward=0.2,
-            reward__max=0.2,
-            rewards__math_correctness__mean=0.0,
-            rewards__math_correctness__max=0.0,
-            rewards__answer_format__mean=1.0,
-        ),
-        WEIGHTS,
-    ),
-    Case(
-        "too easy from the start",
-        "alarm too-easy frac_reward_zero_std",
-        "pass_rates",
-        run(frac_reward_zero_std=0.95, reward=1.19),
-    ),
-    Case(
-        "half of the rows too easy, half too hard",
-        "warning too-easy-or-too-hard frac_reward_zero_std",
-        "dynamic_sampling",
-        run(frac_reward_zero_std=0.75, reward=noisy(0.6, 0.03)),
-    ),
-    Case(
-        "near-greedy sampling makes groups equal, whatever the rows are",
-        "alarm repetitive-groups frac_reward_zero_std",
-        "temperature",
-        run(frac_reward_zero_std=0.95, reward=noisy(0.6, 0.03), entropy=0.0002),
-    ),
-    Case(
-        "it could once, and lost it",
-        "alarm lost-ability frac_reward_zero_std",
-        "learning_rate",
-        run(frac_reward_zero_std=jump(0.2, 1.0, 30), reward=jump(0.6, 0.0, 30)),
-    ),
-    Case("the reward collapses", "alarm reward-falls reward", "learning_rate", run(80, reward=jump(0.9, 0.3, 50))),
-    Case(
-        "the reward falls",
-        "warning reward-falls reward",
-        "0.8.* → 0.6",
-        run(100, reward=noisy(rising(0.85, 0.6, 100), 0.05)),
-    ),
-    Case(
-        "a curriculum is meant to get harder",
-        "note reward-falls reward",
-        "validation",
-        run(80, reward=jump(0.9, 0.3, 50)),
-        {"curriculum": "easy_first"},
-    ),
-    Case(
-        "nothing happens",
-        "warning reward-flat reward",
-        r"learning_rate \(1e-07\)",
-        run(120, reward=noisy(0.5, 0.02)),
-        {"learning_rate": 1e-7},
-    ),
-    Case(
-        "a plateau after a rise",
-        "note reward-flat reward",
-        "100 log lines",
-        run(200, reward=noisy(rising(0.3, 0.8, 60), 0.02)),
-    ),
+    Case(why, finding, names, changed(steps, changes), recipe)
+    for why, finding, names, steps, changes, recipe in cases(__file__, "faulty")
+] + [
     Case(
         "overfitting, or a verifier that is fooled",
         "warning validation-falls eval_accuracy",
         "0.6 → .* since step 40.*checkpoint of step 40",
-        run(
-            100,
-            eval_accuracy=lambda step, chance: (
-                {40: 0.6, 50: 0.55}.get(step, 0.45 if step > 50 else 0.4 + step / 200) if step % 10 == 0 else None
-            ),
-        ),
-    ),
-    Case(
-        "the cheap reward is served at the other's cost",
-        "warning trade-off rewards/math_correctness/mean",
-        "answer_format.*gate",
-        run(
-            100,
-            rewards__math_correctness__mean=noisy(rising(0.7, 0.4, 100), 0.03),
-            rewards__answer_format__mean=jump(0.7, 1.0, 20),
-        ),
-    ),
-    Case(
-        "a reward that no completion of three generations earns",
-        "warning constant-reward rewards/answer_format/mean",
-        r"answer_format \(17 % of the weights\) has been 0 .*an example.*RECIPE RUN --why 0",
-        run(3, rewards__answer_format__mean=0.0, rewards__answer_format__max=0.0),
-        WEIGHTS,
-    ),
-    Case(
-        "a penalty that no completion avoids",
-        "warning constant-reward rewards/repetition/mean",
-        "been −1 for every",
-        run(30, rewards__repetition__mean=-1.0, rewards__repetition__min=-1.0, rewards__repetition__max=-1.0),
-        WEIGHTS,
-    ),
-    Case(
-        "earned by one completion in thousands",
-        "warning constant-reward rewards/answer_format/mean",
-        "nearly every",
-        run(
-            10,
-            rewards__answer_format__mean=lambda step, chance: 0.002 if step == 5 else 0.0,
-            rewards__answer_format__max=lambda step, chance: float(step == 5),
-        ),
-        WEIGHTS,
-    ),
-    Case(
-        "earned by all from the start",
-        "note constant-reward rewards/answer_format/mean",
-        "been 1 for every",
-        run(30, rewards__answer_format__mean=1.0, rewards__answer_format__min=1.0),
-        WEIGHTS,
-    ),
-    Case("gradients explode", "alarm gradient-grows grad_norm", "max_grad_norm", run(grad_norm=jump(0.1, 50.0, 40))),
-    Case("gradients grow", "warning gradient-grows grad_norm", "20-fold, to 2", run(grad_norm=jump(0.1, 2.0, 40))),
-    Case("far from the start", "warning far-from-start kl", r"beta \(0.04\)", run(kl=2.0), {"beta": 0.04}),
-    Case("out of sight of the start", "alarm far-from-start kl", "20 a token", run(kl=20.0)),
-    Case("updates too large", "warning large-updates policy_kl", "num_iterations", run(policy_kl=0.2)),
-    Case(
-        "most of the update is clipped away",
-        "warning clipped-updates clip_ratio/region_mean",
-        "30 %",
-        run(clip_ratio__region_mean=0.3),
-    ),
-    Case("the same under cispo", "alarm clipped-updates cispo_clip_ratio", "60 %", run(cispo_clip_ratio=0.6)),
-    Case(
-        "vLLM computes in another precision",
-        "warning vllm-mismatch sampling/sampling_logp_difference/mean",
-        "dtype",
-        run(sampling__sampling_logp_difference__mean=0.2),
-    ),
-    Case(
-        "vLLM's ratios too high",
-        "warning vllm-mismatch sampling/importance_sampling_ratio/mean",
-        "1.4",
-        run(sampling__importance_sampling_ratio__mean=1.4),
-    ),
-    Case(
-        "vLLM's sequences are masked",
-        "alarm vllm-mismatch sampling/importance_sampling_ratio/mean",
-        "vllm_importance_sampling_mode",
-        run(sampling__importance_sampling_ratio__mean=0.3),
-    ),
-    Case(
-        "near-greedy from the start",
-        "warning entropy-low entropy",
-        r"temperature \(0.1\)",
-        run(20, entropy=0.0002),
-        {"temperature": 0.1},
-    ),
-    Case("entropy collapses", "warning entropy-collapsed entropy", "epsilon_high", run(entropy=jump(0.5, 0.03, 40))),
-    Case(
-        "entropy explodes",
-        "warning entropy-grows entropy",
-        "learning_rate",
-        run(entropy=jump(0.3, 3.0, 40), reward=noisy(0.5, 0.05)),
-    ),
-    Case(
-        "rambling",
-        "warning length-changes completions/mean_length",
-        "200 → 600",
-        run(completions__mean_length=jump(200, 600, 30), reward=noisy(0.5, 0.05)),
-    ),
-    Case(
-        "giving up",
-        "warning length-changes completions/mean_length",
-        "200 → 20",
-        run(completions__mean_length=jump(200, 20, 30), reward=noisy(0.5, 0.05)),
-    ),
-    Case(
-        "all say the same",
-        "warning duplicates completions/duplicate_fraction",
-        "temperature",
-        run(completions__duplicate_fraction=0.85),
-    ),
-    Case(
-        "no fresh prompt has a signal",
-        "warning unfilled-groups dynamic_sampling/unfilled_groups",
-        r"3 groups .*60 % .*dynamic_sampling \(2\)",
-        run(dynamic_sampling__unfilled_groups=3.0, dynamic_sampling__kept_fraction=0.6),
-        {"dynamic_sampling": 2},
-    ),
-    Case("slow rewards", "note slow-rewards time/rewards", "75 % .* 15 s", run(time__rewards=15.0, step_time=20.0)),
-    Case(
-        "slow tools",
-        "note slow-tools time/tools",
-        "75 % .* 15 s.*tool_timeout_s",
-        run(time__tools=15.0, step_time=20.0),
-    ),
-    Case(
-        "calls that fail", "warning failing-tools tools/failure_frequency", "97 %", run(tools__failure_frequency=0.97)
-    ),
-    Case(
-        "no more calls",
-        "warning unused-tools tools/call_frequency",
-        "stopped .*1.5",
-        run(tools__call_frequency=jump(1.5, 0.0, 40)),
-    ),
-    Case("no call ever", "warning unused-tools tools/call_frequency", "60 log lines", run(tools__call_frequency=0.0)),
-    Case(
-        "something else uses the machine",
-        "warning slower-steps step_time",
-        "60 s .*20 s",
-        run(step_time=jump(20.0, 60.0, 30)),
-    ),
+        run(100, eval_accuracy=overfitted),
+    )
 ]
-
+RISING: dict[str, Value] = {"reward": noisy(rising(0.4, 0.9, 100), 0.06)}
+JITTER: Value = lambda step, chance: 0.5 + 0.08 * chance.gauss(0, 1) if step % 10 == 0 else None  # noqa: E731
 HEALTHY_RUNS = [
-    ("as it should be", run(120), {}),
-    ("no line yet", [], {}),
-    (
-        "four lines, all bad: too few to say so",
-        run(4, completions__clipped_ratio=1.0, frac_reward_zero_std=1.0, kl=50.0),
-        {},
-    ),
-    ("a loss of exactly 0 is normal in GRPO", run(loss=0.0), {}),
-    ("a warm-up starts at a learning rate of 0", run(12, learning_rate=lambda step, chance: (step - 1) * 1e-7), {}),
-    (
-        "single spikes",
-        run(
-            grad_norm=lambda step, chance: 80.0 if step % 9 == 0 else 0.1,
-            kl=lambda step, chance: 90.0 if step % 9 == 0 else 0.02,
-        ),
-        {},
-    ),
-    (
-        "the reward at its top, so no entropy and equal completions",
-        run(
-            reward=noisy(rising(0.5, 1.2, 30), 0.005),
-            entropy=jump(0.5, 0.001, 40),
-            completions__duplicate_fraction=jump(0.3, 0.9, 40),
-        ),
-        {},
-    ),
-    (
-        "longer completions with more reward: it learns to reason",
-        run(80, completions__mean_length=noisy(rising(200, 900), 20)),
-        {},
-    ),
-    (
-        "slower steps, because completions got longer",
-        run(80, completions__mean_length=noisy(rising(100, 400, 50), 5), step_time=noisy(rising(10, 40, 50), 1)),
-        {},
-    ),
-    ("rewards that take most of a second", run(step_time=1.0, time__rewards=0.8), {}),
-    *(
-        (
-            f"validation that only jitters, {seed}",
-            run(
-                100,
-                seed=seed,
-                reward=noisy(rising(0.4, 0.9, 100), 0.06),
-                eval_accuracy=lambda step, chance: 0.5 + 0.08 * chance.gauss(0, 1) if step % 10 == 0 else None,
-            ),
-            {},
-        )
-        for seed in range(5)
-    ),
-    (
-        "few completions a step: a tenth of the range is chance",
-        run(100, without="rewards/", reward=noisy(0.6, 0.35)),
-        {},
-    ),
-    ("a reward that falls a little, but surely", run(100, reward=noisy(rising(0.8, 0.75, 100), 0.01)), {}),
-    ("a gradient that grows, but is small", run(grad_norm=jump(0.001, 0.5, 40)), {}),
-    (
-        "single odd groups when nearly all is solved",
-        run(reward=noisy(rising(0.5, 1.2, 20), 0.002), grad_norm=jump(0.1, 2.0, 40)),
-        {},
-    ),
-    (
-        "only TRL's own metrics",
-        run(80, without="reward/|rewards/.*/m(in|ax)|time/|dynamic|completions/dup|policy_kl|eval"),
-        {},
-    ),
-    ("hardly any metric", run(80, without="(?!loss)"), {}),
+    *((why, changed(steps, changes, without)) for why, steps, changes, without in cases(__file__, "healthy")),
+    ("no line yet", []),
+    ("a warm-up starts at a learning rate of 0", run(12, learning_rate=lambda step, chance: (step - 1) * 1e-7)),
+    *((f"validation that only jitters, {n}", run(100, seed=n, eval_accuracy=JITTER, **RISING)) for n in range(5)),
 ]
 
 
@@ -447,10 +160,10 @@ def test_a_faulty_run_has_a_finding_with_its_figure_and_its_fix(case: Case) -> N
     assert any(finding.problem in line for line in summary(case.lines, settings=case.settings))
 
 
-@pytest.mark.parametrize(("why", "lines", "recipe"), HEALTHY_RUNS, ids=[why for why, _, _ in HEALTHY_RUNS])
-def test_a_healthy_run_has_no_finding_at_any_length(why: str, lines: list[Line], recipe: Line) -> None:
+@pytest.mark.parametrize(("why", "lines"), HEALTHY_RUNS, ids=[why for why, _ in HEALTHY_RUNS])
+def test_a_healthy_run_has_no_finding_at_any_length(why: str, lines: list[Line]) -> None:
     for end in range(1, len(lines) + 1):
-        assert [one for one in findings(lines[:end], settings=recipe) if one.level != "note"] == [], f"line {end}"
+        assert [one for one in findings(lines[:end]) if one.level != "note"] == [], f"line {end}"
 
 
 def test_every_check_has_a_case() -> None:
