@@ -118,13 +118,17 @@ def test_an_outage_during_a_batch_is_printed(capsys: pytest.CaptureFixture[str])
         assert out.count(f"{server.url}: Connection refused") == 1 == out.count("\n"), out
 
 
-def test_only_the_main_process_prints(
+def test_without_a_server_all_rows_are_masked_and_only_the_main_process_prints(
     free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    with scorer(f"http://127.0.0.1:{free_port}", start_timeout_s=1.0) as scoring:
-        assert score(scoring).values == [[None, None]] * 8
+    url, begun = f"http://127.0.0.1:{free_port}", time.monotonic()
+    with scorer(url, start_timeout_s=1.0) as scoring:
+        scored = score(scoring)
+    assert time.monotonic() - begun < 60, "and not after five minutes"
     assert capsys.readouterr() == ("", "")
+    assert scored.values == [[None, None]] * 8 and len(scored.failures) == 2
+    assert all(fault.kind == "unavailable" and url in fault.message for fault in scored.failures)
 
 
 @pytest.mark.slow
@@ -256,9 +260,10 @@ def test_a_key_that_is_missing_or_wrong_names_the_variable_to_set(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # without the key of another server on this machine
     if key is not None:
         monkeypatch.setenv("GRPO_REWARDS_KEY", key)
+    begun = time.monotonic()
     with scorer(locked.url) as scoring:
         scored = score(scoring)
-    assert len(scored.failures) == 2, why
+    assert time.monotonic() - begun < 60 and scored.values == [[None, None]] * 8 and len(scored.failures) == 2, why
     for failure in scored.failures:
         assert all(part in failure.message for part in ("401", "GRPO_REWARDS_KEY", state)), why
         assert "the-key-of" not in failure.message and "another-key" not in failure.message
