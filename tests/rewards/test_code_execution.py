@@ -17,9 +17,10 @@ from rewards.code_tiered import code_tiered
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_reward
-from rlvr.verifiers.code import VERDICTS, Judgement, Limits, completion_judge, judge, judge_many
+from rlvr.verifiers.code import VERDICTS, Judgement, completion_judge, judge_many
 from rlvr.verifiers.code.completion_judge import JudgedRow, _log_sandbox_failures, batch_metrics
 from rlvr.verifiers.code.options import JudgeOptions
+from tests.support.cases import cases
 
 
 def fenced(code: str, label: str = "python") -> str:
@@ -68,19 +69,6 @@ def test_malformed_completions_earn_0_without_an_error(completion: Any) -> None:
     assert code_execution([""] * 2, [completion, RIGHT], tests=[SUMS] * 2) == [0.0, 1.0]
 
 
-def test_extra_arguments_of_the_trainer_are_ignored() -> None:
-    assert code_execution(
-        prompts=["a"],
-        completions=[RIGHT],
-        completion_ids=[[1]],
-        tests=[SUMS],
-        difficulty=["easy"],
-        trainer_state=None,
-        log_extra=None,
-        log_metric=None,
-    ) == [1.0]
-
-
 def test_rows_without_tests_are_masked() -> None:
     tests: list[Any] = [None, [], "[]", "null", SUMS]
     assert code_execution([""] * 5, [RIGHT] * 5, tests=tests) == [None, None, None, None, 1.0]
@@ -94,12 +82,6 @@ def test_all_or_nothing_pays_no_share_and_stops_at_the_first_failure() -> None:
     )
     assert rewards == [1.0, 0.0, 0.0, 0.0]
     assert logged["code_execution/verdict_skip"] == pytest.approx(1 / 6), "the second test of the third program"
-
-
-def test_stop_early_ends_the_share_at_the_first_failure() -> None:
-    tests = [SUMS[0], {"input": "2 2", "output": "5"}, SUMS[1]]
-    assert code_execution([""], [RIGHT], tests=[tests]) == [pytest.approx(2 / 3)]
-    assert code_execution([""], [RIGHT], tests=[tests], stop_early=True) == [pytest.approx(1 / 3)]
 
 
 @pytest.mark.parametrize(
@@ -294,42 +276,7 @@ def test_a_sandbox_failure_is_masked_counted_and_logged(caplog: pytest.LogCaptur
 # Mistakes of the caller
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "key", "row", "why"),
-    [
-        ({"tests": [SUMS]}, "wrong-length", "tests", None, "too few tests"),
-        ({"tests": SUMS[0]}, "wrong-length", "tests", None, "no list"),
-        ({"tests": [SUMS, 7]}, "wrong-type", "tests", 1, "tests that are none"),
-        ({"tests": [SUMS, "{"]}, "invalid-json", "tests", 1, "tests that are no JSON"),
-        ({"tests": [SUMS, [{"inptu": "1", "output": "1"}]]}, "unknown-key", "inptu", 1, "an unknown key"),
-        ({"tests": [SUMS, [{"input": "1"}]]}, "missing-key", "output", 1, "no output"),
-        ({"tests": [SUMS] * 2, "language": "pyhton"}, "unknown-language", "language", 0, "an unknown language"),
-        ({"tests": [SUMS] * 2, "language": ["python"]}, "wrong-length", "language", None, "too few languages"),
-        ({"tests": [SUMS] * 2, "comparison": "token"}, "unknown-choice", "comparison", 0, "an unknown comparison"),
-        ({"tests": [SUMS] * 2, "time_s": [2.0, "2"]}, "wrong-type", "time_s", 1, "a limit that is no number"),
-        ({"tests": [SUMS] * 2, "time_s": [2.0, -1.0]}, "invalid-limit", "time_s", 1, "a negative limit"),
-        ({"tests": [SUMS] * 2, "memory_mb": [True, 1]}, "wrong-type", "memory_mb", 0, "a truth value"),
-        ({"tests": [SUMS] * 2, "visibility": "hidden"}, "unknown-choice", "visibility", None, "an unknown choice"),
-        ({"tests": [SUMS] * 2, "visibility": "public"}, "missing-column", "public_tests", None, "no public tests"),
-        ({"tests": [SUMS] * 2, "blocks": "best"}, "unknown-choice", "blocks", None, "another one"),
-        ({"tests": [SUMS] * 2, "sample": 0}, "invalid-sample", "sample", None, "no sample"),
-        ({"tests": [SUMS] * 2, "time_factor": 0}, "invalid-limit", "time_factor", None, "no time"),
-        (
-            {"tests": [SUMS] * 2, "sample": [1, 2]},
-            "column-hides-option",
-            "sample",
-            None,
-            "a column named like an option",
-        ),
-        (
-            {"tests": [SUMS] * 2, "checker": "def check("},
-            "invalid-checker",
-            "checker",
-            0,
-            "a checker that is no Python",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "kind", "key", "row", "why"), cases(__file__, "invalid"))
 def test_invalid_arguments_are_located(
     arguments: dict[str, Any], kind: str, key: str, row: int | None, why: str
 ) -> None:
@@ -393,9 +340,3 @@ def test_an_explanation_shows_verdicts_and_reasons() -> None:
     wrong, unclosed, invalid = said["code_execution/why"]
     assert "the only block" in wrong and "1 AC, 1 WA" in wrong and "expected '4', got '3'" in wrong
     assert "never closed" in unclosed and "SyntaxError" in invalid
-
-
-def test_the_reward_is_the_score_of_the_judge() -> None:
-    program = "print(3)\n"
-    score = judge(program, language="python", tests=SUMS, limits=Limits()).score
-    assert code_execution([""], [fenced(program)], tests=[SUMS]) == [score]

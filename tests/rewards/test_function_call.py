@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rewards.function_call import function_call, validate_rows
+from tests.support.cases import cases
 
 PARAMETERS = {
     "type": "object",
@@ -81,38 +82,7 @@ def test_only_the_reference_calls_earn_the_reward(completion: Any, reward: float
     assert function_call([""], [completion], **rows) == [reward], why
 
 
-@pytest.mark.parametrize(
-    ("gold", "made", "options", "reward", "why"),
-    [
-        ([OSLO, TIME], [TIME, OSLO], {"ordered": True}, 0.0, "the order counts"),
-        ([OSLO, TIME], [OSLO, TIME], {"ordered": True}, 1.0, "in order"),
-        ([weather(city="Oslo")], [weather(city="Oslo", days=1)], {}, 1.0, "the default is stated"),
-        ([weather(city="Oslo", days=1)], [weather(city="Oslo")], {}, 1.0, "the default is left out"),
-        (
-            [weather(city=["Oslo", "Oslo, Norway"], unit=["C", ""])],
-            [weather(city="Oslo, Norway")],
-            {"alternatives": True},
-            1.0,
-            "another, and one left out",
-        ),
-        (
-            [weather(city=["Oslo"], unit=["C", ""])],
-            [weather(city="Oslo", unit="F")],
-            {"alternatives": True},
-            0.0,
-            "no alternative",
-        ),
-        ([weather(city=["Oslo"])], [weather(city=["Oslo"])], {"alternatives": True}, 0.0, "the list itself"),
-        # The first call meets both references, the second one only the first.
-        (
-            [weather(city=["Oslo", "Rome"]), weather(city=["Oslo"])],
-            [weather(city="Oslo"), weather(city="Rome")],
-            {"alternatives": True},
-            1.0,
-            "each call has a reference of its own",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("gold", "made", "options", "reward", "why"), cases(__file__, "alternatives"))
 def test_order_defaults_and_alternatives(
     gold: Any, made: Any, options: dict[str, Any], reward: float, why: str
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rewards.instruction_constraints import instruction_constraints, validate_rows
 from rlvr.errors import InputError
+from tests.support.cases import cases
 
 PROMPT = "Describe the lighthouse of Varn to a visitor who has never been to the coast, in at least 12 words."
 ROW: dict[str, Any] = {
@@ -46,38 +47,7 @@ def one(id: str, **arguments: Any) -> dict[str, Any]:
     return {"instruction_id_list": [id], "kwargs": [arguments]}
 
 
-@pytest.mark.parametrize(
-    ("completion", "row", "why"),
-    [
-        ("", one("punctuation:no_comma"), "nothing"),
-        ("a", one("change_case:english_lowercase"), "a letter"),
-        ("ok ok ok ok ok ok ok ok", one("punctuation:no_comma"), "one word"),
-        ("stone sea " * 8, ROW, "the keywords alone"),
-        ("x " * 400, one("length_constraints:number_words", relation="at least", num_words=300), "letters"),
-        (
-            "we see the old sea from a cliff " * 40,
-            one("length_constraints:number_words", relation="at least", num_words=300),
-            "a loop",
-        ),
-        ("Go. " * 30, one("length_constraints:number_sentences", relation="at least", num_sentences=20), "a loop"),
-        ("[a] [b] [c]", one("detectable_content:number_placeholders", num_placeholders=3), "brackets alone"),
-        ("* a\n* b", one("detectable_format:number_bullet_lists", num_bullets=2), "bullets alone"),
-        ("<<a>>", one("detectable_format:title"), "a title alone"),
-        ("{}", one("detectable_format:json_format"), "an empty object"),
-        ("a ****** b", one("combination:two_responses"), "a divider alone"),
-        ('""', one("startend:quotation"), "quotation marks alone"),
-        ("P.S.", one("detectable_content:postscript", postscript_marker="P.S."), "a marker alone"),
-        (
-            "Is there anything else I can help you with today, my friend?",
-            one("startend:end_checker", end_phrase="Is there anything else I can help you with today, my friend?"),
-            "the phrase alone",
-        ),
-        (PROMPT, one("startend:end_checker", end_phrase="words."), "the prompt"),
-        (PROMPT.lower(), one("change_case:english_lowercase"), "the prompt in lower case"),
-        (PROMPT, one("combination:repeat_prompt", prompt_to_repeat=PROMPT), "the prompt and no answer"),
-        ("1 2 3 4 5 6 7 8 9 10 11 12 13", one("punctuation:no_comma"), "numbers"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "row", "why"), cases(__file__, "senseless"))
 def test_an_answer_without_sense_earns_nothing(completion: str, row: dict[str, Any], why: str) -> None:
     chat = [{"role": "user", "content": PROMPT}]
     assert score(completion, row=row) == score(completion, chat, row=row) == 0.0, why

@@ -14,6 +14,7 @@ from rlvr.errors import InputError
 from rlvr.preflight.data_checks import WARNING
 from rlvr.verifiers.sql.judge import MAX_DATABASE
 from rlvr.verifiers.sql.queries import COPIES, HALVES, MOVED, open_copy
+from tests.support.cases import cases
 
 SHOP = """
 CREATE TABLE towns (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, region TEXT, people INT);
@@ -57,42 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 JOINED = "sales JOIN shops ON shops.id = shop_id JOIN towns ON towns.id = town_id"
 # A right query, and another one that means the same.
-EQUAL = [
-    ("SELECT count(*) FROM sales WHERE price > 10", "SELECT sum(price > 10) FROM sales;"),
-    ("SELECT sum(price * pieces) FROM sales", "SELECT total(pieces * price) FROM sales"),
-    ("SELECT avg(price) FROM sales WHERE item = 'jar'", "SELECT sum(price) / sum(1) FROM sales WHERE item IN ('jar')"),
-    ("SELECT max(people) FROM towns", "SELECT people FROM towns ORDER BY people DESC LIMIT 1"),
-    ("SELECT name FROM towns WHERE people > 1000", "SELECT name FROM towns WHERE NOT people <= 1000 ORDER BY people"),
-    ("SELECT name, people FROM towns ORDER BY people", "SELECT name AS town, people FROM towns ORDER BY 2"),
-    ("SELECT DISTINCT region FROM towns", "SELECT region FROM towns GROUP BY region"),
-    ("SELECT region, count(*) FROM towns GROUP BY region", "SELECT region, sum(1) FROM towns GROUP BY 1"),
-    (
-        f"SELECT name, sum(pieces) FROM {JOINED} GROUP BY towns.id",
-        f"SELECT name, total(pieces) FROM {JOINED} GROUP BY 1",
-    ),
-    (
-        f"SELECT count(DISTINCT item) FROM {JOINED} WHERE region = 'north'",
-        f"SELECT count(*) FROM (SELECT item FROM {JOINED} WHERE region LIKE 'north' GROUP BY item)",
-    ),
-    (
-        "SELECT name FROM towns WHERE id NOT IN (SELECT town_id FROM shops WHERE opened > '2014')",
-        "SELECT name FROM towns EXCEPT SELECT name FROM towns, shops WHERE town_id = towns.id AND opened > '2014'",
-    ),
-    (
-        "SELECT item FROM sales GROUP BY item HAVING sum(pieces) > 20",
-        "WITH t AS (SELECT item, sum(pieces) AS s FROM sales GROUP BY item) SELECT item FROM t WHERE s > 20",
-    ),
-    (
-        "SELECT label FROM shops LEFT JOIN sales ON shops.id = shop_id "
-        "GROUP BY shops.id ORDER BY sum(price) DESC LIMIT 2",
-        "SELECT label FROM sales JOIN shops ON shops.id = shop_id GROUP BY label ORDER BY total(price) DESC LIMIT 2",
-    ),
-    ("SELECT count(*) FROM sales WHERE note IS NULL", "SELECT count(*) - count(note) FROM sales"),
-    ("SELECT min(opened) FROM shops", "SELECT opened FROM shops ORDER BY opened LIMIT 1"),
-    ("SELECT price FROM sales WHERE shop_id = 3", "SELECT price FROM sales WHERE shop_id = 3 ORDER BY item"),
-    ("SELECT upper(name) FROM towns WHERE region = 'west'", "SELECT upper(name) FROM towns WHERE region LIKE 'we%'"),
-    ("SELECT people > 1000, count(*) FROM towns GROUP BY 1", "SELECT people / 1001 > 0, sum(1) FROM towns GROUP BY 1"),
-]
+EQUAL = cases(__file__, "equal")
 
 
 def score(folder: Path, gold: str, *queries: str, **options: Any) -> list[float | None]:
@@ -119,34 +85,7 @@ def test_equal_queries_earn_1_and_hard_coded_rows_nothing(folder: Path, gold: st
     assert score(folder, gold, *queries, changed_copies=False) == [1.0, 1.0, 1.0], "what the copies are for"
 
 
-@pytest.mark.parametrize(
-    ("gold", "query", "reward", "why"),
-    [
-        ("SELECT item FROM sales", "SELECT DISTINCT item FROM sales", 0.0, "duplicates count"),
-        ("SELECT name FROM towns ORDER BY name", "SELECT name FROM towns ORDER BY name DESC", 0.0, "the wrong order"),
-        ("SELECT name FROM towns", "SELECT name FROM towns ORDER BY name DESC", 1.0, "any order"),
-        ("SELECT name, people FROM towns", "SELECT people, name FROM towns", 0.0, "columns in another order"),
-        ("SELECT name FROM towns", "SELECT name, people FROM towns", 0.0, "a column too many"),
-        ("SELECT name FROM towns WHERE id > 9", "SELECT id, name FROM towns WHERE id > 9", 0.0, "and with no rows"),
-        ("SELECT note FROM sales", "SELECT coalesce(note, '') FROM sales", 0.0, "NULL is no text"),
-        ("SELECT people FROM towns", "SELECT cast(people AS TEXT) FROM towns", 0.0, "a number is no text"),
-        ("SELECT name FROM towns", "SELECT cast(name AS BLOB) FROM towns", 0.0, "bytes are no text"),
-        ("SELECT cast(name AS BLOB) FROM towns", "SELECT cast(name AS BLOB) FROM towns", 1.0, "bytes"),
-        ("SELECT people FROM towns", "SELECT people * 1.0 FROM towns", 1.0, "whole numbers as decimals"),
-        ("SELECT people / 3.0 FROM towns", "SELECT round(people / 3.0, 2) FROM towns", 0.0, "rounded"),
-        (
-            "SELECT count(*) FROM towns",
-            "SELECT count(*) FROM shops WHERE id IN (1, 2, 3, 5, 7, 9)",
-            0.0,
-            "right by chance",
-        ),
-        ("SELECT 9e999, -9e999", "SELECT 1e999, -1e999", 1.0, "infinities"),
-        ("SELECT name FROM towns", "SELECT name FROM towns UNION ALL SELECT name FROM towns", 0.0, "more rows"),
-        ("SELECT name FROM towns", "", 0.0, "an empty block"),
-        ("SELECT name FROM towns", "SELECT \ud800", 0.0, "no UTF-8"),
-        ("SELECT name FROM towns", "SELECT name -- all\nFROM towns /* of them */ ;", 1.0, "comments"),
-    ],
-)
+@pytest.mark.parametrize(("gold", "query", "reward", "why"), cases(__file__, "types"))
 def test_rows_are_compared_with_their_types(folder: Path, gold: str, query: str, reward: float, why: str) -> None:
     assert score(folder, gold, query) == [reward], why
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.sagemaker_emulator import containers
 from tests.support.sagemaker_emulator.containers import Host
 
@@ -19,55 +20,7 @@ PAIR = {"train": ["algo-1", "algo-2"]}
 
 
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
-@pytest.mark.parametrize(
-    ("groups", "environment", "words", "why"),
-    [
-        (
-            ALONE,
-            {"GRPO_LAUNCHER": "zero4"},
-            "There is no launcher zero4: accelerate_configs/ has cpu.yaml ddp.yaml",
-            "a launcher that is none",
-        ),
-        (
-            PAIR,
-            {"GRPO_LAUNCHER": "python"},
-            "The launcher is python, but the job has 2 training processes",
-            "each host would train alone",
-        ),
-        (
-            {"cpus": ["algo-1"], "train": ["algo-2"]},
-            {"GRPO_TRAIN_GROUP": "train", "GRPO_JUDGE_GROUP": "cpus"},
-            "its program scripts/serve_rewards.py was not uploaded",
-            "a judge without its program",
-        ),
-        (
-            {"cpus": ["algo-1"], "train": ["algo-2"]},
-            {"GRPO_TRAIN_GROUP": "train", "GRPO_ROLLOUT_GROUP": "cpus"},
-            "algo-1 has the role rollout, which is not supported",
-            "a role without a program",
-        ),
-        (
-            {"cpus": ["algo-1"], "train": ["algo-2"]},
-            {"GRPO_TRAIN_GROUP": "train"},
-            "of this host, algo-1, has no role",
-            "an error of topology.py",
-        ),
-        ({"cpus": ["algo-1"], "train": ["algo-2"]}, {}, "Set GRPO_TRAIN_GROUP", "another error of topology.py"),
-        (ALONE, {"GRPO_RECIPE": "other.yaml"}, "The recipe other.yaml was not uploaded", "no recipe"),
-        (
-            ALONE,
-            {"GRPO_LAUNCHER": "python"},
-            "pip can't install the job's requirements: ERROR: No matching distribution found for no-such-package==1",
-            "pip's last error",
-        ),
-        (
-            ALONE,
-            {"GRPO_LAUNCHER": "python", "PIP_CONSTRAINT": "job-constraints.txt", "BASH_FUNC_python3%%": KILLED_PIP},
-            "pip can't install the job's requirements: it ended with exit code 137. vllm-constraints.txt vllm-req",
-            "pip's last line, if it was killed; with vLLM, pip gets its files",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("groups", "environment", "words", "why"), cases(__file__, "refused"))
 def test_a_hosts_failure_reason_is_one_line(
     tmp_path: Path, groups: dict[str, list[str]], environment: dict[str, str], words: str, why: str
 ) -> None:

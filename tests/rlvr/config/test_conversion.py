@@ -15,6 +15,7 @@ from rlvr.config.conversion import convert
 from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
 from rlvr.errors import InputError
 from scripts import convert_recipe
+from tests.support.cases import cases
 
 Write = Callable[..., Path]
 
@@ -327,78 +328,17 @@ def problems(path: Path) -> list[tuple[str, str | None, int | None]]:
     return [(problem.kind, problem.key, problem.line) for problem in raised.value.problems]
 
 
-@pytest.mark.parametrize(
-    ("text", "successors"),
-    [
-        (
-            AWS,
-            {
-                "torch_dtype": "dtype",
-                "max_seq_length": None,
-                "warmup_ratio": None,
-                "packing": None,
-                "tokenizer_name_or_path": None,
-                "train_dataset_id_or_path": None,
-                "test_dataset_id_or_path": None,
-                "dataset_splits": None,
-                "gradient_checkpointing": "activation_checkpointing",
-                "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
-            },
-        ),
-        (
-            OPEN_R1,
-            {
-                "torch_dtype": "dtype",
-                "dataset_name": None,
-                "dataset_prompt_column": None,
-                "system_prompt": None,
-                "chat_template": None,
-                "vllm_device": None,
-                "gradient_checkpointing": "activation_checkpointing",
-                "max_prompt_length": None,
-                "overwrite_output_dir": None,
-                "reward_funcs": None,
-                "reward_weights": None,
-                "repetition_n_grams": None,
-                "repetition_max_penalty": None,
-                "cosine_max_len": None,
-                "cosine_max_value_wrong": None,
-                "wandb_project": None,
-                "warmup_ratio": None,
-            },
-        ),
-        (TRL, {"dataset_name": None, "dataset_test_split": None, "reward_funcs": None, "num_processes": None}),
-        (
-            CODEFU,
-            {
-                "model_id": "model_name_or_path",
-                "per_device_train_batch_size": None,
-                "data_max_response_length": "max_completion_length",
-                "actor_rollout_ref_actor_kl_loss_coef": "beta",
-            },
-        ),
-        (
-            VERL,
-            {
-                None: None,
-                "actor_rollout_ref.actor.kl_loss_coef": "beta",
-                "trainer.total_epochs": "num_train_epochs",
-                "actor_rollout_ref.actor.optim.lr": "learning_rate",
-            },
-        ),
-        (OPENRLHF, {"pretrain": "model_name_or_path", "n_samples_per_prompt": "num_generations", "max_len": None}),
-    ],
-)
+@pytest.mark.parametrize(("file", "successors"), cases(__file__, "foreign files"))
 def test_a_foreign_file_names_its_program_and_the_successor_of_each_key(
-    write_yaml: Write, text: str, successors: dict[str | None, str | None]
+    write_yaml: Write, file: str, successors: dict[str, str | None]
 ) -> None:
-    path = write_yaml(text)
+    path = write_yaml(globals()[file])
     with pytest.raises(RecipeError) as raised:
         load_recipe(path)
     first, *others = raised.value.problems
     assert first.kind == "foreign-recipe" and "docs/coming-from.md" in first.message
-    assert ("scripts/convert_recipe.py" in first.message) == (text not in (CODEFU, VERL, OPENRLHF))
-    assert {problem.key: problem.suggestion for problem in others} == successors
+    assert ("scripts/convert_recipe.py" in first.message) == (file not in ("CODEFU", "VERL", "OPENRLHF"))
+    assert {problem.key or "": problem.suggestion for problem in others} == successors
     for problem in others:
         assert "Did you mean" not in problem.message and problem.kind in ("foreign-key", "removed-key")
         assert problem.key is None or problem.line is not None

@@ -10,6 +10,7 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
+from tests.support.cases import cases
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
 
@@ -112,38 +113,7 @@ def test_the_section_is_not_part_of_the_runs_identity() -> None:
     assert one.as_dict() == load_recipe(DEMO).as_dict()
 
 
-@pytest.mark.parametrize(
-    ("words", "kind", "key", "why"),
-    [
-        (["--sagemaker.instance_typ", "x"], "unknown-key", "instance_typ", "a typo"),
-        (["--sagemaker.zzz", "1"], "unknown-key", "zzz", "nothing is near it"),
-        (["--sagemaker.spot", "maybe"], "wrong-type", "spot", "no truth value"),
-        (["--sagemaker.instance_count", "0"], "out-of-range", "instance_count", "no hosts"),
-        (["--sagemaker.instance_count", "1.5"], "wrong-type", "instance_count", "half a host"),
-        (["--sagemaker.keep_alive_s", "-1"], "out-of-range", "keep_alive_s", "negative time"),
-        (["--sagemaker.role", '""'], "out-of-range", "role", "a notebook's variable that was never set"),
-        (["--sagemaker.subnets", "subnet-1"], "wrong-type", "subnets", "one, not in a list"),
-        (["--sagemaker.tags", "[a]"], "wrong-type", "tags", "tags as a list"),
-        (["--sagemaker", "x"], "wrong-type", "", "the section as text"),
-        ([GROUPS, "[]"], "wrong-type", "instance_groups", "no groups"),
-        ([GROUPS, "[{name: a}]"], "missing-key", "instance_groups.1", "no instance type"),
-        ([GROUPS, "[{name: a, instance_type: t, rol: judge}]"], "unknown-key", "instance_groups.1.rol", "a typo"),
-        ([GROUPS, "[{name: a, instance_type: t, role: chef}]"], "unknown-choice", "instance_groups.1.role", "no role"),
-        ([GROUPS, "[{name: a, instance_type: t, role: judge}]"], "train-group", "instance_groups", "none trains"),
-        (
-            [GROUPS, "[{name: a, instance_type: t}, {name: a, instance_type: t, role: judge}]"],
-            "duplicate-name",
-            "instance_groups",
-            "hosts find out their group by its name",
-        ),
-        (
-            ["--sagemaker.instance_type", "t", GROUPS, "[{name: a, instance_type: t}]"],
-            "conflicting-keys",
-            "instance_groups",
-            "the service takes one of the two",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "kind", "key", "why"), cases(__file__, "faulty"))
 def test_a_faulty_section_is_refused_with_the_key(words: list[str], kind: str, key: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(DEMO, words)

@@ -12,6 +12,7 @@ from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, turns,
 from rlvr.rescoring.scores import score, with_recorded_environment
 from rlvr.scoring.environment_reward import environment_reward
 from rlvr.scoring.reward import Reward
+from tests.support.cases import cases
 
 
 def calls(*functions: tuple[str, Any], content: Any = "") -> dict[str, Any]:
@@ -19,84 +20,21 @@ def calls(*functions: tuple[str, Any], content: Any = "") -> dict[str, Any]:
     return {"role": "assistant", "content": content, "tool_calls": listed}
 
 
-def result(content: Any, name: Any = "run") -> dict[str, Any]:
-    return {"role": "tool", "name": name, "content": content, "tool_calls": None}
-
-
-ANSWER = {"role": "assistant", "content": "Done.", "tool_calls": None}
-NOT_FOUND = result("{'error': 'Tool run not found.'}")
 DEEP = "[" * 100_000
 
 
 @pytest.mark.parametrize(
     ("completion", "seconds", "expected", "why"),
     [
-        ("text", [], [("", "text")], "plain text"),
-        ([ANSWER], [], [("assistant", "Done.")], "one message"),
-        (
-            [calls(("run", '{"n": 1}'), content="Try."), result("2"), ANSWER],
-            [0.25],
-            [
-                ("turn 1, assistant", "Try."),
-                ("turn 1, call", "run(n=1)"),
-                ("result of run, 0.25 s", "2"),
-                ("turn 2, assistant", "Done."),
-            ],
-            "a text, a call and its result",
-        ),
-        (
-            [calls(("run", {"code": "a\nb", "stdin": "5"}))],
-            [],
-            [("turn 1, call without a result", "run\n  code:\n    a\n    b\n  stdin:\n    5")],
-            "an argument of several lines; cut before its result",
-        ),
-        (
-            [calls(("run", "5"), ("run", "{}")), result("{'error': 'wrong arguments'}"), result("2")],
-            [None, 0.5],
-            [
-                ("turn 1, call", "run(5)"),
-                ("turn 1, call", "run()"),
-                ("result of run", "{'error': 'wrong arguments'}"),
-                ("result of run, 0.5 s", "2"),
-            ],
-            "a call that reached no tool takes no seconds",
-        ),
-        (
-            [calls(("run", "{}")), result("2")],
-            [0.5, 0.5],
-            [("turn 1, call", "run()"), ("result of run", "2")],
-            "seconds that can't be assigned",
-        ),
-        (
-            [{"role": "assistant", "reasoning_content": "Hm.", "content": ""}, result(None, "x\n[system]")],
-            [],
-            [("turn 1, assistant, thinking", "Hm."), ("result of a tool", "")],
-            "thoughts; a name that is none",
-        ),
-        (
-            [{"role": "user", "content": [{"type": "text", "text": "What?"}]}, ANSWER],
-            [],
-            [("user", "What?"), ("assistant", "Done.")],
-            "a prompt with parts",
-        ),
-        ([calls(("run", DEEP))], [], [("turn 1, call without a result", f"run({DEEP})")], "no JSON"),
-        (
-            [5, {"role": "assistant", "tool_calls": [7, {}], "content": 5}],
-            [],
-            [
-                ("turn 1, assistant", "5"),
-                ("turn 1, call without a result", "None()"),
-                ("turn 1, call without a result", "None()"),
-            ],
-            "no messages of ours",
-        ),
+        *cases(__file__, "conversations"),
+        ([calls(("run", DEEP))], [], [["turn 1, call without a result", f"run({DEEP})"]], "no JSON"),
     ],
 )
 def test_a_conversation_becomes_labels_and_texts(
-    completion: Any, seconds: Sequence[float | None], expected: list[tuple[str, str]], why: str
+    completion: Any, seconds: Sequence[float | None], expected: list[list[str]], why: str
 ) -> None:
-    assert turns(completion, seconds) == expected, why
-    assert turns(without_nulls(completion), seconds) == expected, why
+    for one in (completion, without_nulls(completion)):
+        assert [list(turn) for turn in turns(one, seconds)] == expected, why
 
 
 def test_no_text_of_a_message_looks_like_another_message() -> None:

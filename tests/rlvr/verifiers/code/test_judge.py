@@ -8,6 +8,7 @@ import pytest
 
 from rlvr.errors import InputError
 from rlvr.verifiers.code import Limits, Submission, judge, judge_many
+from tests.support.cases import cases
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 
 CALL = {"call": [1], "expected": 1}
@@ -312,50 +313,7 @@ def test_judgements_have_the_order_of_the_submissions() -> None:
     assert [judgement.verdicts[0] for judgement in judged] == ["AC" if i % 3 == 1 else "WA" for i in range(60)]
 
 
-INVALID = [
-    # change, kind, key, why it is here
-    ({"language": "cobol"}, "unknown-language", "language", "no such language"),
-    ({"tests": [{"input": "1"}]}, "missing-key", "output", "no output"),
-    ({"tests": [SUMS[0], {"output": 3}]}, "wrong-type", "output", "an output that is no text"),
-    ({"tests": [SUMS[0], "x"]}, "wrong-type", None, "a test that is no dictionary"),
-    ({"tests": [{"input": "", "output": "", "points": 3}]}, "unknown-key", "points", "an unknown key"),
-    ({"tests": [{"input": "", "output": "", "comparison": "fuzzy"}]}, "unknown-choice", "comparison", "in a test"),
-    ({"tests": [{}]}, "missing-key", None, "an empty test"),
-    ({"tests": [CALL]}, "missing-entry-point", "entry_point", "a call of what"),
-    ({"tests": [{"call": [1]}], "entry_point": "f"}, "missing-key", "expected", "a call without a value"),
-    ({"tests": [{"assert": "assert ("}]}, "invalid-assert", "assert", "an assert that is no Python"),
-    ({"tests": [{"assert": "f(1) == 2"}]}, "assertless-test", "assert", "a comparison without assert"),
-    ({"tests": [{"assert": ""}]}, "assertless-test", "assert", "no statement"),
-    ({"tests": [{"assert": "assert 1"}], "language": "cpp"}, "unsupported-test", "assert", "a Python assert for C++"),
-    ({"tests": [CALL], "entry_point": "f", "language": "cpp"}, "missing-signature", "signature", "no signature"),
-    (
-        {"tests": [CALL], "entry_point": "f", "signature": "int f", "language": "cpp"},
-        "invalid-signature",
-        "signature",
-        "no parameters",
-    ),
-    (
-        {"tests": [CALL], "entry_point": "f", "signature": "int g(int)", "language": "cpp"},
-        "invalid-signature",
-        "signature",
-        "another function's",
-    ),
-    (
-        {"tests": [CALL, SUMS[0]], "entry_point": "f", "signature": "int f(int)", "language": "cpp"},
-        "mixed-tests",
-        None,
-        "a program has one main",
-    ),
-    ({"comparison": "tokns"}, "unknown-choice", "comparison", "a typo"),
-    ({"tolerance": 2}, "invalid-tolerance", "tolerance", "everything would be right"),
-    ({"tolerance": 0.01}, "tolerance-without-float", "tolerance", "lines have no tolerance"),
-    ({"sample": 0}, "invalid-sample", "sample", "nothing would be run"),
-    ({"checker": "def check("}, "invalid-checker", "checker", "no Python"),
-    ({"checker": "x = 1"}, "invalid-checker", "checker", "no function check"),
-    ({"program": 3}, "wrong-type", "program", "no text"),
-    ({"limits": 3}, "wrong-type", "limits", "no Limits"),
-    ({"colour": 3}, "invalid-submission", None, "no such argument"),
-]
+INVALID = cases(__file__, "invalid")
 
 
 @pytest.mark.parametrize("change, kind, key, why", INVALID, ids=[f"{kind}-{why}" for _, kind, _, why in INVALID])

@@ -11,6 +11,7 @@ from rlvr.errors import InputError
 from rlvr.verifiers.code import judge_many
 from rlvr.verifiers.code.options import JudgeOptions
 from rlvr.verifiers.code.problems import row_faults
+from tests.support.cases import cases
 from tests.support.judged_programs import SUMS
 
 CALL = {"call": [1, 2], "expected": 3}
@@ -121,38 +122,7 @@ def test_a_row_whose_tests_were_left_out_says_so(tests: Any, is_explained: bool,
     assert fault is not None and ("empty output" in fault) == is_explained, why
 
 
-@pytest.mark.parametrize(
-    ("source", "entry_point", "words", "why"),
-    [
-        ("assert add(1, 2) == 3", "add", None, "the function"),
-        ("assert Solution().add(1, 2) == 3", "Solution.add", None, "a method"),
-        ("def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)", "add", None, "HumanEval's, called"),
-        (
-            "def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(candidate)",
-            "add",
-            "check(add)",
-            "as it is not",
-        ),
-        ("assert candidate(1, 2) == 3", "add", "write add for candidate", "the name of its parameter"),
-        ("assert add(1, 2) == 3", "solve", "no assert names it", "a misspelt entry point"),
-        ("assert add(1, 2) == 3", None, None, "no entry point"),
-        ("assert 1 + 2 == 3", None, "names nothing", "any program passes it"),
-        ("x = add(1, 2)\nassert x == 3", None, None, "by way of a name of its own"),
-        ("import math\nx = math.floor(3)\nassert x == 3", None, "names nothing", "only what it binds itself"),
-        ("import pandas\nassert add(1, 2) == 3", None, "'pandas'", "installed, but not in the sandbox"),
-        ("import __future__, ntpath\nassert add(1, 2) == 3", None, None, "what Python has loaded itself"),
-        ("import math, numpy.linalg\nassert add(1, 2) == math.floor(3)", None, None, "packages that are there"),
-        ("from solution import add\nassert add(1, 2) == 3", None, "'solution'", "the program is no module"),
-        ("from .solution import add\nassert add(1, 2) == 3", None, "'.'", "a relative one"),
-        (
-            "def test():\n    import no_such_one\n    assert add(1, 2) == 3\ntest()",
-            None,
-            "'no_such_one'",
-            "in a function",
-        ),
-        ("try:\n    import no_such_one\nexcept ImportError:\n    pass\nassert add(1, 2) == 3", None, None, "a choice"),
-    ],
-)
+@pytest.mark.parametrize(("source", "entry_point", "words", "why"), cases(__file__, "entry-points"))
 def test_asserts_that_no_program_passes_are_named(
     source: str, entry_point: str | None, words: str | None, why: str
 ) -> None:

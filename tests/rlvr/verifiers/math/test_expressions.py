@@ -13,6 +13,7 @@ from rlvr.verifiers.math import check_answer, check_answers, gold_faults
 from rlvr.verifiers.math.complexity_guard import check_complexity
 from rlvr.verifiers.math.normalize import canonicalize
 from tests.support.answer_cases import ATTACKS, BOMBS, NOT_STATED, RIGHT, STATED, USUAL, WRONG
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize(("answer", "gold", "why"), RIGHT)
@@ -82,29 +83,7 @@ def test_no_answer_stalls_the_verifier(bomb: str, gold: str) -> None:
     assert time.monotonic() - start < 20  # the deadline is 2 s; the rest is a busy machine's
 
 
-@pytest.mark.parametrize(
-    ("text", "dangerous", "why"),
-    [
-        ("10^{10^{10}}", True, "a tower of numbers"),
-        ("9^9^9", True, "a tower without braces"),
-        ("2^{2^{2^2}}", True, "a tower, and a small one"),
-        ("e^{x^2}", False, "a power of an unknown"),
-        ("e^{-x^2/2}", False, "a bell curve"),
-        ("(e^x)^2", False, "a power squared"),
-        ("2^{2017}", False, "large"),
-        ("2^{99999}", True, "too large"),
-        ("100!", False, "large"),
-        ("99999!", True, "too large"),
-        ("n!", False, "n"),
-        (r"\binom{100}{50} + 10^5", False, "large"),
-        (r"\binom{10^5}{2}", True, "a power in a binomial"),
-        (r"\binom{100000}{50}", True, "too large"),
-        (r"\frac{1}{1+\frac{1}{1+\frac{1}{x}}}", False, "a continued fraction"),
-        ("(" * 20, True, "nested"),
-        ("x" * 501, True, "long"),
-        ("7" * 121, True, "a long number"),
-    ],
-)
+@pytest.mark.parametrize(("text", "dangerous", "why"), cases(__file__, "dangerous"))
 def test_what_is_dangerous_is_known_by_its_spelling(text: str, dangerous: bool, why: str) -> None:
     assert (check_complexity(canonicalize(text)) is not None) is dangerous, why
 
@@ -127,22 +106,7 @@ def test_workers_that_fail_are_not_held_against_the_model(monkeypatch: pytest.Mo
     assert "no_such_module_anywhere" in verdicts[0].why
 
 
-@pytest.mark.parametrize(
-    ("gold", "word", "why"),
-    [
-        ("", "empty", "nothing"),
-        (None, "text", "null"),
-        (5, "text", "a number in JSON"),
-        ("forty-two", "words", "a number in words"),
-        (r"\frac{1}{", "broken off", "cut"),
-        (r"\foo{x}", "not known", "a command that nobody knows"),
-        ("10^{10^{10}}", "tower", "a bomb"),
-        ("1" * 1000, "longer", "long"),
-        (r"\sqrt{4} = 3", "prove", "a false chain"),
-        ('["28", "28.0"]', "not one", "a list of texts in JSON"),
-        ('["x"]', "not one", "a list of one"),
-    ],
-)
+@pytest.mark.parametrize(("gold", "word", "why"), cases(__file__, "unverifiable golds"))
 def test_a_gold_that_cannot_be_verified_says_why(gold: object, word: str, why: str) -> None:
     (fault,) = gold_faults([gold])
     assert fault is not None, why
@@ -219,70 +183,7 @@ def test_no_jumble_of_signs_raises(text: str, gold: str) -> None:
     assert verdict.correct is not None
 
 
-FRAGMENTS = [
-    "a^",
-    "^",
-    "(",
-    "{",
-    "\\frac",
-    "\\sqrt",
-    "a=",
-    "x,",
-    "1,",
-    "1.",
-    "\\text{a}",
-    "$a$",
-    "$",
-    "\\(",
-    "\\[",
-    "a b ",
-    "and ",
-    "or ",
-    "-",
-    "- ",
-    "not ",
-    "answer is ",
-    "1/",
-    "\\pm",
-    "x_{1}",
-    "|",
-    "!",
-    "\\\\",
-    "&",
-    "\\left(",
-    "a+",
-    "1 ",
-    "1 000 ",
-    "...",
-    "=",
-    "> ",
-    "\\cup",
-    "[0,1]",
-    "½",
-    "x^{",
-    "_",
-    "'",
-    "*",
-    "\\%",
-    "~",
-    "The is ",
-    "\\quad",
-    "= ",
-    "a:",
-    "no ",
-    "so the ",
-    "I ",
-    "is a ",
-    ". A",
-    "; a ",
-    "\\text{ and }",
-    "</",
-    "\\boxed{1} and ",
-    "a^b=",
-    "(a,",
-    "1e",
-    "#",
-]
+FRAGMENTS = [fragment for (fragment,) in cases(__file__, "fragments")]
 
 
 @pytest.mark.parametrize("fragment", FRAGMENTS)
