@@ -111,6 +111,28 @@ def names_in(uri: str) -> list[str]:
 # Submitting
 
 
+@pytest.mark.slow
+def test_submit_sends_the_plans_request_and_uploads_all_that_it_names(
+    planned: plan.JobPlan, made: plan.JobPlan
+) -> None:
+    planned.uploads = made.uploads
+    submitted = submission.submit(planned)
+    assert planned.request is not None
+    sent = submitted.describe()
+    for key in ("InputDataConfig", "ResourceConfig", "RoleArn", "StoppingCondition", "OutputDataConfig"):
+        for name, value in planned.request[key].items() if isinstance(planned.request[key], dict) else ():
+            assert sent[key][name] == value
+    keys = set(names_in(submitted.root))
+    assert {aws.split_uri(uri)[1] for _, uri in planned.uploads} <= keys
+    for channel in planned.request["InputDataConfig"]:
+        assert names_in(channel["DataSource"]["S3DataSource"]["S3Uri"]), channel["ChannelName"]
+    uploaded = aws.client("s3", REGION).get_object(
+        Bucket=BUCKET, Key=aws.split_uri(submitted.root)[1] + "/input/code/run_grpo.py"
+    )
+    (packed_file,) = [file for file, _ in planned.uploads if file.name == "run_grpo.py"]
+    assert uploaded["Body"].read() == packed_file.source.read_bytes()
+
+
 def test_a_job_is_found_by_its_name_or_folder_and_from_another_folder(
     planned: plan.JobPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
