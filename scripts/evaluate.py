@@ -155,11 +155,11 @@ def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrup
     console.error(f"{recipe.path}: loading torch and transformers …")
     from rlvr import evaluation
     from rlvr.artifacts import directory, result_record
+    from rlvr.artifacts.finished_run import check_base
     from rlvr.artifacts.run_lock import lock_run
     from rlvr.config.batch_plan import reward_batch_timeout
     from rlvr.evaluation import shot_sweep
     from rlvr.evaluation.trained_rows import check_not_trained_on
-    from rlvr.export.finished_run import check_base
     from rlvr.modeling import adapters, loading
     from rlvr.scoring.registry import load_rewards, load_task
     from rlvr.scoring.scorer import Scorer

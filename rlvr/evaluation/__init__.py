@@ -9,7 +9,7 @@ scores.py         records -> accuracy, its parts, pass@k, the difference of two 
 statistics.py     intervals and tests
 results.py        evaluation.json, and the table in the terminal
 shot_sweep.py     the same over several numbers of shots
-dialogue.py       talk to the base and the trained model of a run
+dialogue.py       ask the base and the trained model of a finished run
 """
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
