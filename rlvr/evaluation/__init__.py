@@ -1,6 +1,9 @@
 """Held-out accuracy for a model with or without an adapter, through one code path.
 
-evaluate.py       rows -> answers -> verdicts, greedily or by samples, on one process or several; models to measure
+evaluate.py       rows -> answers -> verdicts, greedily or by samples, on one process or several
+evaluated_model.py  the base or the trained model of a recipe, with its answer cache
+evaluation_plan.py  what scripts/evaluate.py measures: check it, measure, write
+output_folder.py  an earlier evaluation is not lost
 measured.py       which reward decides, which rows, which decoding: by the recipe
 engines.py        generate with transformers or vLLM
 answer_cache.py   keep answers, so that a killed evaluation continues
@@ -13,7 +16,8 @@ dialogue.py       ask the base and the trained model of a finished run
 """
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
-from rlvr.evaluation.evaluate import SAMPLED_PROMPTS, EvaluatedModel, evaluate
+from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS, EvaluatedModel
 from rlvr.evaluation.measured import (
     choose_metric,
     choose_metrics,

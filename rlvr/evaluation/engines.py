@@ -208,7 +208,7 @@ class VllmEngine:
         del self._model
 
 
-def check_engine(name: str, recipe: Recipe) -> None:
+def check_engine(name: str, recipe: Recipe, processes: int = 1) -> None:
     """Check, before anything is loaded, that an engine can measure the recipe's model.
 
     Raises:
@@ -216,6 +216,10 @@ def check_engine(name: str, recipe: Recipe) -> None:
     """
     if name != "vllm":
         return
+    if processes > 1:
+        raise InputError(
+            "--engine vllm: start it with python, not accelerate launch.", kind="conflicting-keys", key="--engine"
+        )
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "--engine vllm: vLLM is not installed. It needs a GPU and its own environment (pip install -e '.[vllm]', "
