@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.artifacts.evaluation import Score
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
+from rlvr.data.task import RECORDED_COLUMNS
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, prompt_key
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
@@ -258,9 +259,7 @@ def _kept_columns(data: Dataset, metric: Metric) -> list[str]:
     """
     read = set[str]().union(*map(columns_read, metrics_of(metric)))
     return [
-        name
-        for name in data.column_names
-        if name in ("id", "source", "difficulty", "final_answer") or (name in read and _is_plain(list(data[name])))
+        name for name in data.column_names if name in RECORDED_COLUMNS or (name in read and _is_plain(list(data[name])))
     ]
 
 
