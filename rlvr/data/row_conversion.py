@@ -11,26 +11,11 @@ from typing import Any
 
 from rlvr.data.input_checks import missing, missing_column_error, option_error, row_error
 from rlvr.data.io import READABLE, Row, may_be_hub_id
+from rlvr.data.task import RESERVED_COLUMNS, TEXT_COLUMNS
 from rlvr.errors import InputError
 from rlvr.formatting import count
 
-# GRPOTrainer uses these names: it passes them to rewards, or reads images from them.
-RESERVED = frozenset(
-    (
-        "prompts",
-        "completion",
-        "completions",
-        "completion_ids",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-        "image",
-        "images",
-        "environments",
-    )
-)
 SHOWN_COLUMNS = 8  # in a note
-TEXT_COLUMNS = frozenset(("question", "final_answer", "source", "id"))
 
 
 def template_fields(template: str, option: str = "prompt_template") -> tuple[str, ...]:
@@ -59,7 +44,7 @@ def check_columns(columns: Mapping[str, str | None], fields: Sequence[str]) -> N
         if theirs is None:  # YAML reads `question:text` as one name
             fix = f"Put a space after its colon: {{{ours.replace(':', ': ', 1)}}}" if ":" in ours else "Name a column"
             raise option_error("jsonl", "columns", f"{ours!r} names no column of the data. {fix}.")
-        if ours in RESERVED:
+        if ours in RESERVED_COLUMNS:
             raise option_error("jsonl", "columns", f"TRL reserves the name {ours!r}. Choose another name.")
     golds = ("final_answer", columns.get("final_answer"))
     if shown := next((field for field in fields if field in golds), None):
@@ -70,7 +55,7 @@ def check_columns(columns: Mapping[str, str | None], fields: Sequence[str]) -> N
 def notes_on_columns(rows: Sequence[Row], columns: Mapping[str, str] | None) -> list[str]:
     """Return notes on columns that are left out, and on answers that become other text."""
     notes, names = [], {name for row in rows for name in row}
-    if columns is None and (ignored := sorted(RESERVED & names)):
+    if columns is None and (ignored := sorted(RESERVED_COLUMNS & names)):
         notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
     if columns is not None and (ignored := sorted(names - {"prompt", *columns.values()})):
         more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
@@ -122,7 +107,7 @@ class RowConverter:
     def _select_columns(self, row: Row, where: str, index: int) -> Row:
         """Return the columns to keep, under our names."""
         if self.columns is None:
-            return {name: value for name, value in row.items() if name not in RESERVED}
+            return {name: value for name, value in row.items() if name not in RESERVED_COLUMNS}
         kept = {"prompt": row["prompt"]} if "prompt" in row else {}
         for ours, theirs in self.columns.items():
             if theirs not in row:

@@ -14,24 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# Usual names of the column with the right answer, and of columns that say in other ways what is right.
-ANSWER_COLUMNS = (
-    "final_answer",
-    "answer",
-    "correct_answer",
-    "expected_answer",
-    "gold",
-    "ground_truth",
-    "gt",
-    "reference",
-    "solution",
-    "expected",
-    "target",
-    "label",
-    "output",
-    "result",
+TEXT_COLUMNS = frozenset({"question", "final_answer", "source", "id"})
+RECORDED_COLUMNS = frozenset({"id", "source", "difficulty", "final_answer"})  # stay with the answer to a row
+# Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
+FROM_TRAINER = frozenset(
+    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
-GOLD_COLUMNS = frozenset({*ANSWER_COLUMNS, "tests", "calls", "gold_query", "entry", "instruction_id_list", "keywords"})
+# A column of one of these names never reaches a reward, or breaks GRPOTrainer.
+RESERVED_COLUMNS = FROM_TRAINER | {"completion", "image", "images"}
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,23 @@
 """Held-out accuracy for a model with or without an adapter, through one code path.
 
-evaluate.py       rows -> answers -> verdicts, greedily or by samples, on one process or several; models to measure
-measured.py       which reward decides, which rows, which decoding: by the recipe
-engines.py        generate with transformers or vLLM
-answer_cache.py   keep answers, so that a killed evaluation continues
-lenient_match.py  match an answer with its reference whatever its form
-scores.py         records -> accuracy, its parts, pass@k, the difference of two models
-statistics.py     intervals and tests
-results.py        evaluation.json, and the table in the terminal
-shot_sweep.py     the same over several numbers of shots
-dialogue.py       talk to the base and the trained model of a run
+evaluate.py         rows -> answers -> verdicts, greedily or by samples, on one process or several
+evaluated_model.py  the base or the trained model of a recipe, with its answer cache
+evaluation_plan.py  what scripts/evaluate.py measures: check it, measure, write
+output_folder.py    an earlier evaluation is not lost
+measured.py         which reward decides, which rows, which decoding: by the recipe
+engines.py          generate with transformers or vLLM
+answer_cache.py     keep answers, so that a killed evaluation continues
+lenient_match.py    match an answer with its reference whatever its form
+scores.py           records -> accuracy, its parts, pass@k, the difference of two models
+statistics.py       intervals and tests
+results.py          evaluation.json, and the table in the terminal
+shot_sweep.py       the same over several numbers of shots
+dialogue.py         ask the base and the trained model of a finished run
 """
 
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
-from rlvr.evaluation.evaluate import SAMPLED_PROMPTS, EvaluatedModel, evaluate
+from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS, EvaluatedModel
 from rlvr.evaluation.measured import (
     choose_metric,
     choose_metrics,

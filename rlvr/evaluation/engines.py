@@ -15,7 +15,6 @@ from rlvr.modeling.vllm_engines import end_engine, ends_with_this_process, room_
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.generation import BaseStreamer
 
 DEFAULT_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 
@@ -109,16 +108,10 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> li
 
 
 class TransformersEngine:
-    """Generate with transformers and a loaded model: same quantisation and adapter as in training.
+    """Generate with transformers and a loaded model: same quantisation and adapter as in training."""
 
-    Args:
-        streamer: gets the tokens of a single prompt as they come.
-    """
-
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, streamer: BaseStreamer | None = None
-    ) -> None:
-        self.model, self.tokenizer, self.streamer = model, tokenizer, streamer
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model, self.tokenizer = model, tokenizer
 
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         from transformers import GenerationConfig, set_seed
@@ -134,14 +127,7 @@ class TransformersEngine:
             pad_token_id=self.tokenizer.pad_token_id,
             **sampling,
         )
-        completions = generate(
-            self.model,
-            self.tokenizer,
-            prompts,
-            config,
-            stop_strings=decoding.stop_strings,
-            streamer=self.streamer,
-        )
+        completions = generate(self.model, self.tokenizer, prompts, config, stop_strings=decoding.stop_strings)
         return [
             Completion(
                 str(self.tokenizer.decode(tokens, skip_special_tokens=True)),
@@ -222,7 +208,7 @@ class VllmEngine:
         del self._model
 
 
-def check_engine(name: str, recipe: Recipe) -> None:
+def check_engine(name: str, recipe: Recipe, processes: int = 1) -> None:
     """Check, before anything is loaded, that an engine can measure the recipe's model.
 
     Raises:
@@ -230,6 +216,10 @@ def check_engine(name: str, recipe: Recipe) -> None:
     """
     if name != "vllm":
         return
+    if processes > 1:
+        raise InputError(
+            "--engine vllm: start it with python, not accelerate launch.", kind="conflicting-keys", key="--engine"
+        )
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "--engine vllm: vLLM is not installed. It needs a GPU and its own environment (pip install -e '.[vllm]', "

@@ -29,6 +29,7 @@ from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.project import PACKAGE
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
+from rlvr.data.task import RECORDED_COLUMNS
 from rlvr.environments.messages import as_table
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
@@ -176,17 +177,17 @@ def write_evaluation(
             pairs = zip(records, conversations, strict=True)
             records = [{**record, "completion": conversation} for record, conversation in pairs]
         if evaluation.tasks:
-            records = _with_one_type(records, "id", "source", "difficulty", "final_answer")
+            records = _with_one_type(records)
         pq.write_table(pa.Table.from_pylist(records), folder / "completions" / f"{name}.parquet")
     evaluation.write(folder)
     return evaluation
 
 
-def _with_one_type(records: Records, *names: str) -> Records:
+def _with_one_type(records: Records) -> Records:
     """Records whose columns have one type each, as a table needs: text for one whose type differs between tasks."""
     mixed = [
         name
-        for name in names
+        for name in RECORDED_COLUMNS
         if len({type(value) for record in records if (value := record.get(name)) is not None}) > 1
     ]
     texts = [{name: str(record[name]) for name in mixed if record.get(name) is not None} for record in records]

@@ -19,7 +19,7 @@ from rlvr.artifacts.evaluation_summary import interval_words
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import Reference
-from rlvr.data.task import Task
+from rlvr.data.task import TEXT_COLUMNS, Task
 from rlvr.errors import InputError
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.measured import held_out_rows
@@ -75,7 +75,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
     first = held_out_rows(points[0].task, recipe)
     for point in points[1:]:
         rows = held_out_rows(point.task, recipe)
-        same = [name for name in ("id", "question", "final_answer") if name in rows.column_names]
+        same = TEXT_COLUMNS.intersection(rows.column_names)
         if len(rows) != len(first) or any(list(rows[name]) != list(first[name]) for name in same):
             raise InputError(
                 f"--shots: the task {recipe.task.name} has other held-out rows with {point.shots} shots than with "

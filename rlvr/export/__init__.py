@@ -1,12 +1,11 @@
 """A finished run as a model that others can use, measured again on the rows of the run (docs/export.md).
 
-finished_run.py   open a run directory, and check that it is what was measured
-export.py         write beside, measure, then rename
-merged.py         the adapter merged into its base
-adapter.py        the adapter alone, with the name of its base
-gguf_file.py      a model folder as one GGUF file
-llama_cpp.py      ask a GGUF file through llama.cpp
-remeasure.py      ask the rows of the run again, and compare
+export.py      write beside, measure, then rename
+merged.py      the adapter merged into its base
+adapter.py     the adapter alone, with the name of its base
+gguf_file.py   a model folder as one GGUF file
+llama_cpp.py   ask a GGUF file through llama.cpp
+remeasure.py   ask the rows of the run again, and compare
 """
 
 from rlvr.export.export import ExportRefused, Plan, export_run

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from rlvr.artifacts.directory import write_json
+from rlvr.artifacts.finished_run import FinishedRun
 from rlvr.errors import InputError
-from rlvr.export.finished_run import FinishedRun
 from rlvr.export.merged import copy_model
 
 

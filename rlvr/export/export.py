@@ -13,10 +13,10 @@ from pathlib import Path
 from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
+from rlvr.artifacts.finished_run import FinishedRun, open_run
 from rlvr.errors import InputError
 from rlvr.export import gguf_file
 from rlvr.export.adapter import write_adapter
-from rlvr.export.finished_run import FinishedRun, open_run
 from rlvr.export.merged import merged_dtype, write_merged
 from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder, remeasure_gguf
 from rlvr.modeling import loading

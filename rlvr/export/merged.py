@@ -11,8 +11,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from rlvr.artifacts.finished_run import FinishedRun
 from rlvr.errors import InputError
-from rlvr.export.finished_run import FinishedRun
 from rlvr.modeling import loading
 
 DTYPES = ("float32", "bfloat16", "float16")

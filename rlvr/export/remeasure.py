@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from rlvr.artifacts.finished_run import FinishedRun
     from rlvr.data.task import Task
-    from rlvr.export.finished_run import FinishedRun
     from rlvr.scoring.reward import Metric, Reward
 
 SIGNIFICANT = 0.05

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.generation import BaseStreamer
 
 # What TRL 1.16 sets in every generation, with its defaults, whatever the model's own file has.
 SET_BY_TRL: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
@@ -84,7 +83,6 @@ def generate(
     config: GenerationConfig,
     *,
     stop_strings: Sequence[str] = (),
-    streamer: BaseStreamer | None = None,
 ) -> list[list[int]]:
     """Complete a batch of prompts.
 
@@ -94,7 +92,6 @@ def generate(
             defaults, whatever the model's own file has.
         stop_strings: a completion also ends where one of these has appeared. The string is kept: these tokens were
             sampled by the model, and a policy gradient needs exactly what was sampled.
-        streamer: gets the tokens of a single prompt as they come.
 
     Returns:
         The completion's token ids, without padding; its last token is an end-of-sequence token unless it was cut off
@@ -109,9 +106,7 @@ def generate(
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device)
     stopping = {"stop_strings": list(stop_strings), "tokenizer": tokenizer} if stop_strings else {}
     with torch.no_grad(), ignore_generation_config(model):
-        output = model.generate(
-            input_ids=rows, attention_mask=mask, generation_config=config, streamer=streamer, **stopping
-        )
+        output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping)
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [_own_tokens(ids, set(eos), pad, tokenizer, stop_strings) for ids in output[:, width:].tolist()]
 

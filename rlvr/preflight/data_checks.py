@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS
 from rlvr.data.splits import question_key
-from rlvr.data.task import Task
+from rlvr.data.task import RESERVED_COLUMNS, Task
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import SHOWN_ROWS, first_rows
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
 
 WARNING = "warning: "  # begins what `validate_rows` says of a row that training can use
-# A data column of one of these names never reaches a reward, or breaks GRPOTrainer (trl/trainer/grpo_trainer.py).
-RESERVED_COLUMNS = ("prompts", "completions", "completion", "completion_ids", "image", "images")
 
 
 def _task(components: RunComponents) -> tuple[Task, str]:
@@ -53,10 +51,9 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
     """Rewards must get their columns, and no column may have a name that GRPOTrainer uses itself."""
     for task, name, rewards in tasks_with_rewards(components):
         columns = task.train.column_names
-        for column in RESERVED_COLUMNS:
-            if column in columns:
-                message = f"{name}: a column may not be called {column} (GRPOTrainer uses the name)."
-                yield Problem(message, "reserved-column", column)
+        for column in sorted(RESERVED_COLUMNS.intersection(columns)):
+            message = f"{name}: a column may not be called {column} (GRPOTrainer uses the name)."
+            yield Problem(message, "reserved-column", column)
         other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
         for reward in rewards:
             missing = [column for column in reward.columns if column not in columns]

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlvr.data.task import RECORDED_COLUMNS, TEXT_COLUMNS
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, shorten
 from rlvr.health.run_metrics import logged_rewards
@@ -20,11 +21,9 @@ NO_EXTRA_COLUMNS = frozenset({"step", "prompt", "completion", "advantage", "row"
 
 NO_REFERENCE = frozenset(
     {
-        "id",
-        "source",
-        "difficulty",
+        *TEXT_COLUMNS,
+        *RECORDED_COLUMNS,
         "task",
-        "question",
         "language",
         "entry_point",
         "environment",

@@ -15,12 +15,12 @@ from typing import Any
 
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
+from rlvr.data.task import FROM_TRAINER
 from rlvr.errors import InputError
 from rlvr.formatting import is_number
 from rlvr.rescoring.conversations import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.environment_reward import ENVIRONMENT
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
-from rlvr.scoring.signature import FROM_TRAINER
 
 # Rows per call of a reward. A batch never holds rows of two steps.
 BATCH = 256

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlvr.config.specs import RewardSpec
+from rlvr.data.task import FROM_TRAINER
 from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
@@ -25,7 +26,7 @@ from rlvr.scoring.call import digest_of
 from rlvr.scoring.registry import companion_function, load_reward, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
 from rlvr.scoring.reward_worker import served_item
-from rlvr.scoring.signature import FROM_TRAINER, required_columns
+from rlvr.scoring.signature import required_columns
 from rlvr.workers.pool import Caller, TaskResult, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch

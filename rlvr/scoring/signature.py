@@ -8,13 +8,11 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlvr.data.task import FROM_TRAINER
+
 if TYPE_CHECKING:
     from rlvr.scoring.reward import Reward
 
-# Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
-FROM_TRAINER = frozenset(
-    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
-)
 _READS_ALL_NAMES = frozenset({"locals", "vars", "eval", "exec", "sys", "inspect"})
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import run_grpo
+from rlvr.artifacts.finished_run import open_run
 from rlvr.artifacts.result_record import find_faults, read_record
-from rlvr.evaluation.dialogue import find_run, open_dialogue
-from scripts import chat, evaluate
+from rlvr.evaluation.dialogue import answer_lines
+from scripts import evaluate
 from tests.conftest import environment_of_a_user
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -190,36 +191,22 @@ def test_the_evaluation_script_finds_what_the_run_found(
     assert "trained − base" in capsys.readouterr().out
 
 
-def test_a_chat_answers_as_the_evaluation_did(
-    shorter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One loaded model is both, also after an answer was stopped; verdicts are those of the metric."""
+def test_a_chat_answers_as_the_evaluation_did(shorter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One loaded model is both, and verdicts are those of the metric."""
     import pyarrow.parquet as pq
 
-    measured = {
-        side: pq.read_table(shorter / "completions" / f"evaluation_{side}.parquet").to_pylist()[3]
+    measured = [
+        pq.read_table(shorter / "completions" / f"evaluation_{side}.parquet").to_pylist()[row]
+        for row in (3, 4)
         for side in ("base", "trained")
-    }
-
-    def show(text: str) -> None:
-        raise KeyboardInterrupt
-
-    with open_dialogue(*find_run(shorter)) as dialogue:
-        row = dialogue.question(None, 3)
-        for side in ("trained", "base", "trained"):
-            with pytest.raises(KeyboardInterrupt):
-                dialogue.ask("base", row, show)
-            answer = dialogue.ask(side, row)
-            assert (answer.completion, answer.correct) == (measured[side]["completion"], measured[side]["correct"])
-        typed = ["/reference 69", "What is 41 + 28?", "And 12 + 3?", "/row 3", "/row many", "/row 999", "/newer"]
-        lines = iter(typed)
-        monkeypatch.setattr("builtins.input", lambda prompt: next(lines, None) or interrupt(EOFError))
-        chat.talk(dialogue)
+    ]
+    answer_lines(open_run(shorter), ["/row 3", "/row 999", "/row 4", "What is 41 + 28?"])
     printed = capsys.readouterr()
-    assert measured["trained"]["completion"] in printed.out and measured["base"]["completion"] in printed.out
-    assert printed.out.count("right") + printed.out.count("wrong") >= 6, "a reference stays until it is replaced"
-    assert len(printed.err.splitlines()) == 3, "two rows and a command that there are not"
-
-
-def interrupt(error: type[BaseException]) -> str:
-    raise error
+    rest = printed.out
+    for answer in measured:
+        _, found, rest = rest.partition(answer["completion"])
+        assert found, "in the order of the lines, the base first"
+        assert rest.split("\n")[2].strip() == ("right" if answer["correct"] else "wrong")
+    _, found, typed = rest.partition("What is 41 + 28?")
+    assert found and "right" not in typed and "wrong" not in typed, "no row, no verdict"
+    assert len(printed.err.splitlines()) == 1, "a row that there is not"

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
+from rlvr.artifacts.evaluation import Evaluation, PassAtK, Score, read_evaluation
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
+from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.shot_sweep import parse_shots, sweep_points
 from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.scoring.registry import load_task
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
-from tests.support.report_runs import write_recorded_run
+from tests.support.report_runs import record, write_recorded_run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
@@ -338,14 +340,18 @@ def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_pat
     assert "are not held out" in capsys.readouterr().err
 
 
+def score_of(rows: int) -> Score:
+    return summarise([record(row, True) for row in range(rows)], [])
+
+
 def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys: Capture) -> None:
-    whole: dict[str, Any] = {name: {"rows": 250, "unscored": 0} for name in ("base", "trained")}
-    (tmp_path / "evaluation.json").write_text(json.dumps(whole))
+    whole = Evaluation(base=score_of(250), trained=score_of(250))
+    whole.write(tmp_path)
     (tmp_path / "run.json").write_text("{}")
     assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
     assert "base, trained on 250 rows" in capsys.readouterr().err
-    assert evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
-    (tmp_path / "evaluation.json").write_text(json.dumps({"base": {"rows": 4, "unscored": 0}, "pass_at_k": {}}))
+    assert read_evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
+    Evaluation(base=score_of(4), pass_at_k=PassAtK(8, "sampled")).write(tmp_path)
     assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
     assert "base, pass_at_k on 4 rows" in capsys.readouterr().err
 

@@ -16,24 +16,24 @@ from tests.vllm.conftest import LORA, succeed
 
 # scripts/evaluate.py, which prints what processes of vLLM there are when an engine starts.
 WATCHED = """
-import importlib, runpy
+import runpy
 
 import psutil
 
-evaluate = importlib.import_module("rlvr.evaluation.evaluate")
+from rlvr.evaluation import evaluated_model
 
 def processes():
     children = psutil.Process().children(recursive=True)
     return sum(one.name().startswith("VLLM") for one in children if one.status() != psutil.STATUS_ZOMBIE)
 
-def engine_watched(*args, make=evaluate.VllmEngine):
+def engine_watched(*args, make=evaluated_model.VllmEngine):
     print("processes before:", processes())
     engine = make(*args)
     print("processes after:", processes(), flush=True)
     return engine
 
 if __name__ == "__main__":
-    evaluate.VllmEngine = engine_watched
+    evaluated_model.VllmEngine = engine_watched
     runpy.run_path("scripts/evaluate.py", run_name="__main__")
 """
 

@@ -20,12 +20,12 @@ from safetensors.torch import load_file, save_file
 from rlvr import evaluation
 from rlvr.artifacts import directory, result_record
 from rlvr.artifacts.export_record import read_export
+from rlvr.artifacts.finished_run import open_run
 from rlvr.artifacts.run_lock import lock_run
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import write_recipe
 from rlvr.errors import InputError
 from rlvr.export import export as exporting
-from rlvr.export.finished_run import open_run
 from rlvr.export.merged import write_merged
 from rlvr.export.remeasure import Limits, compare_answers, open_held_out, remeasure_folder
 from rlvr.modeling import loading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,6 @@ from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.errors import InputError
 from rlvr.modeling import adapters, loading
-
-UNFINISHED = "Continue it with the command that started it (docs/resume.md)"
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,11 @@ class FinishedRun:
         }
 
 
-def open_run(folder: Path) -> FinishedRun:
+def open_run(folder: Path, overrides: Sequence[str] = ()) -> FinishedRun:
     """Open a run directory. No weight is loaded.
+
+    Args:
+        overrides: of keys of its recipe.
 
     Raises:
         InputError: the run is alive, has not finished or was not measured; its weights or its base changed since; the
@@ -61,20 +63,20 @@ def open_run(folder: Path) -> FinishedRun:
     if not folder.is_dir():
         message = f"There is no folder {folder}. Give the output_dir of a run."
         raise InputError(message, kind="no-record", path=folder)
-    refuse_if_in_use(folder, "Export it when it has ended")
+    refuse_if_in_use(folder, "Name another run")
     status = (directory.read_status(folder) or {}).get("status")
     if status not in (None, "done"):
         raise InputError(
-            f"The run {folder} has not finished: its status is {status}. {UNFINISHED}, then export it.",
+            f"The run {folder} has not finished: its status is {status}. Continue it with the command that "
+            "started it (docs/resume.md).",
             kind="run-not-finished",
             path=folder,
         )
     record = read_record(folder)
     if record.trained is None or "trained" not in (record.evaluation or {}):
         raise InputError(
-            f"The trained model of {folder} was never measured: an export has nothing to be compared with. Run "
-            f"`python scripts/evaluate.py --config {folder}/recipe.yaml --adapter {folder}/{record.trained} --compare "
-            f"base --output {folder}`, then export it.",
+            f"The trained model of {folder} was never measured. Run `python scripts/evaluate.py --config "
+            f"{folder}/recipe.yaml --adapter {folder}/{record.trained} --compare base --output {folder}`.",
             kind="not-measured",
             path=folder,
         )
@@ -85,7 +87,7 @@ def open_run(folder: Path) -> FinishedRun:
             kind="hash-mismatch",
             path=folder,
         )
-    recipe = load_recipe(folder / "recipe.yaml")
+    recipe = load_recipe(folder / "recipe.yaml", overrides)
     check_base(recipe, record)
     return FinishedRun(folder, recipe, record, folder / record.trained)
 

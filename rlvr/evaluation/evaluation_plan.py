@@ -1,0 +1,217 @@
+"""Check what scripts/evaluate.py is asked to measure, measure it, and write the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlvr import console
+from rlvr.artifacts.directory import read_status
+from rlvr.artifacts.finished_run import check_base
+from rlvr.artifacts.result_record import FILE, read_record
+from rlvr.config.batch_plan import reward_batch_timeout
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import EvaluationSpec
+from rlvr.data.row_selection import write_pass_rates
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.evaluation.engines import Decoding
+from rlvr.evaluation.evaluate import Records
+from rlvr.evaluation.evaluated_model import EvaluatedModel
+from rlvr.evaluation.measured import (
+    choose_metrics,
+    greedy_decoding,
+    held_out_rows,
+    rewards_to_run,
+    training_decoding,
+)
+from rlvr.evaluation.output_folder import check_run_results, move_earlier
+from rlvr.evaluation.results import describe_evaluation, heading, results_table, write_evaluation
+from rlvr.evaluation.scores import count_samples
+from rlvr.evaluation.shot_sweep import (
+    ShotResults,
+    SweepPoint,
+    parse_shots,
+    sweep_heading,
+    sweep_points,
+    sweep_table,
+    write_sweep,
+)
+from rlvr.evaluation.trained_rows import check_not_trained_on
+from rlvr.modeling import adapters, loading
+from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.reward import Metric
+from rlvr.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What to measure.
+
+    Attributes:
+        folder: for the results.
+        adapter: an adapter or a whole trained model, as the user names it; None measures the base.
+        compare: whether to measure the base next to the adapter.
+        shots: numbers of shots to measure at, such as "0,1,2,4,8".
+        samples: to draw per row for pass@k.
+        engine: "transformers" or "vllm".
+        allow_base_mismatch: whether the adapter may be of another base.
+    """
+
+    recipe: Recipe
+    folder: Path
+    adapter: str | None
+    compare: bool
+    shots: str | None
+    samples: int
+    engine: str
+    allow_base_mismatch: bool
+
+    @property
+    def spec(self) -> EvaluationSpec:
+        return self.recipe.evaluation or EvaluationSpec()
+
+    @property
+    def names(self) -> list[str]:
+        """The models to measure: "base" and/or "trained"."""
+        return [*(["base"] if self.compare or not self.adapter else []), *(["trained"] if self.adapter else [])]
+
+    @property
+    def parts(self) -> list[str]:
+        """What evaluation.json will have."""
+        return [*self.names, *(["pass_at_k"] if self.samples else [])]
+
+    def points(self) -> list[SweepPoint]:
+        """The task of the recipe at each number of shots."""
+        if self.shots:
+            return sweep_points(self.recipe, parse_shots(self.shots))
+        shots = self.recipe.task.options.get("shots", 0)
+        return [SweepPoint(shots, self.recipe, load_task(self.recipe.task))]
+
+
+def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Sequence[int]) -> Path | None:
+    """Measure the models of a plan, print the table and write it.
+
+    Args:
+        interrupts: signals that arrived (`console.remembered_interrupts`).
+
+    Returns:
+        The folder of the adapter.
+
+    Raises:
+        InputError: the plan can't be carried out.
+        RewardError: as `measure`.
+    """
+    recipe = plan.recipe
+    adapter = None if plan.adapter is None else adapters.find_adapter(plan.adapter)
+    if adapter is not None:
+        read_status(adapter.resolve().parent)
+    rewards = load_rewards(recipe.rewards)
+    metric = choose_metrics(recipe, rewards)
+    points = plan.points()
+    task = points[0].task
+    _check_rows(plan, task, adapter)
+    if adapter is not None:
+        _check_base_of(plan, adapter)
+    tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
+    results: dict[int, ShotResults] = {}
+    sampled: dict[str, Records] = {}
+    sampling = replace(greedy_decoding(task, recipe), sampling=training_decoding(task, recipe).sampling)
+    scorer = Scorer(
+        rewards_to_run(rewards, metric),
+        timeout_s=recipe.settings["reward_timeout_s"],
+        batch_timeout_s=reward_batch_timeout(recipe),
+        rank=state.process_index,
+    )
+    with scorer:
+        for name in plan.names:
+            weights = adapter if name == "trained" else None
+            model = EvaluatedModel(recipe, tokenizer, name, plan.folder, adapter=weights, engine=plan.engine)
+            for point in points:
+                greedy = greedy_decoding(point.task, point.recipe)
+                when = name if len(points) == 1 else f"{name}, {point.shots} shots"
+                measured = model.measure(point.task, point.recipe, rewards, metric, scorer, greedy, when)
+                results[point.shots] = {**results.get(point.shots, {}), name: measured}
+            if plan.samples:
+                when = f"{name}, {plan.samples} samples"
+                sampled[name] = model.measure(
+                    task, recipe, rewards, metric, scorer, sampling, when, samples=plan.samples
+                )[1]
+            model.close()
+            if interrupts:
+                raise KeyboardInterrupt
+    if state.is_main_process:
+        _write(plan, task, metric, results, sampled, sampling)
+    return adapter
+
+
+def _check_rows(plan: EvaluationPlan, task: Task, adapter: Path | None) -> None:
+    """Check that there are rows, that the adapter was not trained on them, and that no results of a run are lost."""
+    split = plan.spec.split
+    for name, part in (task.parts or {plan.recipe.task.name: task}).items():
+        if len(part.split(split)) == 0:
+            message = f"The task {name} has no rows in its split {split}."
+            raise InputError(message, kind="no-rows", key="evaluation.split")
+    held_out = held_out_rows(task, plan.recipe)
+    if adapter is not None:
+        check_not_trained_on(adapter.resolve().parent, held_out, task.train, split)
+    if not plan.shots:
+        check_run_results(plan.folder, plan.parts, len(held_out), plan.recipe)
+
+
+def _check_base_of(plan: EvaluationPlan, adapter: Path) -> None:
+    """Check that the adapter fits the base, and was trained on it."""
+    recipe, allowed = plan.recipe, plan.allow_base_mismatch
+    model = recipe.settings["model_name_or_path"]
+    if named_base := adapters.named_base(adapter, model):
+        # A folder that doesn't exist here may be another machine's name for the same model.
+        if not allowed and (not Path(named_base).is_absolute() or Path(named_base).is_dir()):
+            raise InputError(
+                f"The adapter {plan.adapter} was trained on {named_base}, but {model} would be measured with "
+                f"it. Name the right base (--config, or --model {named_base}), or add --allow_base_mismatch.",
+                kind="base-mismatch",
+                key="--model",
+            )
+        console.info(f"  Note: the adapter was trained on {named_base}; it is measured on {model}.\n")
+    run = adapter.resolve().parent
+    if not allowed and (run / FILE).is_file():
+        check_base(recipe, read_record(run))
+    loading.check_adapter(recipe, adapter)
+    if not (adapter / "adapter_config.json").is_file() and recipe.settings.get("load_in_4bit"):
+        console.info(f"  Note: {adapter} is a whole model, and is loaded in 4 bits as the recipe says.\n")
+
+
+def _write(
+    plan: EvaluationPlan,
+    task: Task,
+    metric: Metric,
+    results: Mapping[int, ShotResults],
+    sampled: Mapping[str, Records],
+    sampling: Decoding,
+) -> None:
+    folder = plan.folder
+    rows = held_out_rows(task, plan.recipe)
+    about = describe_evaluation(plan.recipe, metric, None if plan.shots else rows)  # prompts depend on the shots
+    about |= {"adapter": plan.adapter, "engine": plan.engine}
+    if plan.shots:
+        content = write_sweep(folder, about, results)
+        console.info(f"{sweep_heading(content)}\n\n{sweep_table(content)}\n")
+        console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
+        return
+    [scores] = results.values()
+    move_earlier(folder, about, plan.parts)
+    found = write_evaluation(folder, about, scores, sampled, plan.samples, sampling)
+    console.info(f"{heading(found)}\n\n{results_table(found)}\n")
+    console.info(f"  {folder / 'evaluation.json'}")
+    if plan.spec.split == "train":
+        counts = count_samples(sampled["base"])
+        path = folder / "pass_rates.jsonl"
+        write_pass_rates(path, rows, [counts[row] for row in range(len(rows))])
+        often = sum(0 < right < scored for scored, right in counts.values())
+        solved = f"{often:,} of {len(rows):,} rows are solved sometimes"
+        console.info(f"  {path}: {solved}. Train on them: --task.pass_rates {path}")
