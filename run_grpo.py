@@ -97,7 +97,12 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     add("--world_size", type=console.positive_int, metavar="N", help="with --check: check for N processes")
     add("--launcher", choices=LAUNCHERS, help="with --check: check for this launcher; default: the one in use")
     add("--machine", metavar="NAME", help="a GPU or an instance type, to estimate (--check) or price (--profile)")
-    add("--profile_minutes", type=float, metavar="N", help="with --profile: make no further step after N minutes")
+    add(
+        "--profile_minutes",
+        type=console.positive_float,
+        metavar="N",
+        help="with --profile: make no further step after N minutes",
+    )
     options, overrides = parser.parse_known_args(words)
     if not options.check and (options.json or options.thorough or options.world_size is not None or options.launcher):
         parser.error("--json, --thorough, --world_size and --launcher need --check")

@@ -120,6 +120,13 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def positive_float(text: str) -> float:
+    """The type of a command-line option that is a number above 0."""
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return float(text)
+
+
 def print_json(text: str) -> None:
     """Print JSON as it is, from the main process only."""
     if is_main():

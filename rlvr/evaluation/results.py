@@ -104,8 +104,9 @@ def describe_verifier(reward: Reward) -> dict[str, Any]:
 def heading(evaluation: Evaluation) -> str:
     """Say in one sentence what an evaluation measured."""
     rows = list(evaluation.scores.values())[-1].measured
+    held_out = "" if evaluation.split == "train" else "held-out "
     return (
-        f"Accuracy ({evaluation.metric}) on {rows} rows of {evaluation.task['name']}/{evaluation.split}, "
+        f"Accuracy ({evaluation.metric}) on {rows} {held_out}rows of {evaluation.task['name']}/{evaluation.split}, "
         f"{evaluation.decoding} decoding:"
     )
 
