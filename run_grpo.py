@@ -23,12 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr import console
+from rlvr.artifacts.run_lock import lock_before_launch
 from rlvr.config.recipe import RecipeError, load_recipe
 from rlvr.errors import FailedRun, InputError, Problem, disk_full, problems_as_json
 from rlvr.formatting import count
-from rlvr.preflight import PROFILE_MINUTES
-
-LAUNCHERS = ("python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2")
+from rlvr.preflight import LAUNCHERS, PROFILE_MINUTES
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -74,14 +73,17 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
             console.error(str(error))
     if not options.json:  # the imports take half a minute on a busy machine
         console.error(f"{recipe.path}: loading torch, transformers and TRL …")
-    from rlvr import run
+    if options.check or options.profile:
+        from rlvr import run
 
-    if options.check:
+        if options.profile:
+            return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
         target = run.TargetMachine(options.world_size, options.machine, options.launcher)
         return run.check(recipe, target, problems, thorough=options.thorough, as_json=options.json)
-    if options.profile:
-        return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
-    return run.run(recipe, started)
+    with console.remembered_interrupts(signal.SIGINT) as interrupts, lock_before_launch(recipe.output_dir):
+        from rlvr import run
+
+        return run.run(recipe, started, interrupts)
 
 
 def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -97,14 +99,9 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     add("--world_size", type=console.positive_int, metavar="N", help="with --check: check for N processes")
     add("--launcher", choices=LAUNCHERS, help="with --check: check for this launcher; default: the one in use")
     add("--machine", metavar="NAME", help="a GPU or an instance type, to estimate (--check) or price (--profile)")
-    add(
-        "--profile_minutes",
-        type=console.positive_float,
-        metavar="N",
-        help="with --profile: make no further step after N minutes",
-    )
+    add("--profile_minutes", type=console.positive_float, metavar="N", help="with --profile: end after N minutes")
     options, overrides = parser.parse_known_args(words)
-    if not options.check and (options.json or options.thorough or options.world_size is not None or options.launcher):
+    if not options.check and (options.json or options.thorough or options.world_size or options.launcher):
         parser.error("--json, --thorough, --world_size and --launcher need --check")
     if options.machine and not (options.check or options.profile):
         parser.error("--machine needs --check or --profile")
@@ -115,8 +112,7 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
 
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        # bitsandbytes, which TRL imports, would load torch's compiler for two seconds.
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
     code = main()
     gc.freeze()  # otherwise Python collects all imported modules once more before it ends
     # A launcher sends SIGTERM to the other processes as soon as one has ended. They must keep their own exit codes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from tempfile import TemporaryDirectory
@@ -39,14 +40,14 @@ from rlvr.training.interruption import Interrupted, StopRequest, time_limit
 Outcome = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
 
 
-def run(recipe: Recipe, started: float) -> int:
+def run(recipe: Recipe, started: float, interrupts: Sequence[Any]) -> int:
     """Prepare and execute a run; return its exit code.
 
     Args:
         started: when the process started, by `time.monotonic`.
+        interrupts: what `console.remembered_interrupts` has seen.
     """
     with ExitStack() as stack:
-        interrupts = stack.enter_context(console.remembered_interrupts(signal.SIGINT))
         stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
         console.silence_loading_bars()
         state = launch.join(recipe)

@@ -115,7 +115,7 @@ def test_a_check_reports_in_one_pass_what_would_stop_runs_one_after_another(
 def test_a_full_disk_is_one_sentence(
     error: Exception, expected: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(recipe: Any, started: float) -> int:
+    def fail(recipe: Any, started: float, interrupts: Any) -> int:
         raise error
 
     monkeypatch.setattr("rlvr.run.run", fail)

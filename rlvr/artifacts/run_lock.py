@@ -32,6 +32,15 @@ _held: set[Path] = set()
 
 
 @contextmanager
+def lock_before_launch(run_dir: Path) -> Iterator[None]:
+    """Hold the lock before the slow imports. The processes of a launcher lock together later, by `lock_run`."""
+    with ExitStack() as stack:
+        if "RANK" not in os.environ:
+            stack.enter_context(lock_run(run_dir))
+        yield
+
+
+@contextmanager
 def lock_run(run_dir: Path, state: PartialState | None = None) -> Iterator[None]:
     """Hold the lock of a run directory. A process that holds it already may enter again.
 

@@ -6,3 +6,4 @@ the first two generations.
 """
 
 PROFILE_MINUTES = 30.0  # after which a profile makes no further step
+LAUNCHERS = ("python", "ddp", "zero2", "zero2_offload", "zero3", "fsdp2")  # of `--launcher`
