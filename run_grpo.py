@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not console.are_installed("ruamel", "torch", "trl"):
         return 2
     console.silence_libraries()
-    gc.disable()  # until training: collecting after imports takes a tenth of a check's time
+    gc.disable()  # until training starts: collecting after imports takes a tenth of a check's time
     try:
         return execute(options, overrides, started)
     except InputError as error:
@@ -68,7 +68,7 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
     except RecipeError as error:
         if not options.check or error.rest is None:
             raise
-        recipe, problems = error.rest, error.problems  # loading the rest takes seconds
+        recipe, problems = error.rest, error.problems  # check as far as possible
         if not options.json:
             console.error(str(error))
     if not options.json:  # the imports take half a minute on a busy machine

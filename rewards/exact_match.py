@@ -63,7 +63,10 @@ def exact_match(
 
 
 def validate_rows(*, final_answer: list[Any], normalise: list[str] | None = None, **kwargs: Any) -> list[str | None]:
-    """Return for each row why no completion can match its reference, or None. Called once before training."""
+    """Return for each row why no completion can match its reference, or None. Called once before training.
+
+    A text that begins with `warning: ` marks a row that is usable, but suspicious.
+    """
     return [_row_fault(gold, read_steps(normalise)) or _row_doubt(gold) for gold in final_answer]
 
 
@@ -93,7 +96,7 @@ def _row_fault(gold: Any, steps: list[Step]) -> str | None:
 def _row_doubt(gold: Any) -> str | None:
     references = read_references(gold)
     if all(re.fullmatch(r"-?[0-9]+\.0", reference) for reference in references):  # as data frames write whole numbers
-        return f"warning: its reference is {gold}, and a completion that says {str(gold)[:-2]} would be wrong"
+        return f"warning: its reference is {gold}, and a completion that says {references[0][:-2]} would be wrong"
     shortest = min(map(len, references))
     if shortest <= _LONG_REFERENCE:
         return None

@@ -60,5 +60,8 @@ def math_correctness(
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
-    """Return for each row why its gold cannot be verified, or None. Called once before training."""
+    """Return for each row why its gold cannot be verified, or None. Called once before training.
+
+    A text that begins with `warning: ` marks a row that is usable, but suspicious.
+    """
     return row_faults(final_answer)

@@ -18,14 +18,14 @@ from rlvr.artifacts.origin import find_origin
 from rlvr.artifacts.result_record import record_run
 from rlvr.artifacts.resumption import RunStatus
 from rlvr.artifacts.run_lock import lock_run
-from rlvr.check import check as check
+from rlvr.check import check as check  # for run_grpo.py
 from rlvr.check import introduce
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.estimates.machines import find_machine
 from rlvr.evaluation.scores import SampledGroups
 from rlvr.evaluation.trained_rows import record_training_rows
-from rlvr.preflight.components import TargetMachine as TargetMachine
+from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
 from rlvr.preflight.prepare import PreparedRun, prepare_run
 from rlvr.publishing.model_card import model_card, renew_cards
 from rlvr.publishing.publish import publish_run
@@ -40,7 +40,7 @@ from rlvr.training.interruption import Interrupted, StopRequest, time_limit
 Outcome = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
 
 
-def run(recipe: Recipe, started: float, interrupts: Sequence[Any]) -> int:
+def run(recipe: Recipe, started: float, interrupts: Sequence[int]) -> int:
     """Prepare and execute a run; return its exit code.
 
     Args:
@@ -56,14 +56,14 @@ def run(recipe: Recipe, started: float, interrupts: Sequence[Any]) -> int:
         introduce(recipe, prepared.remarks, prepared.resumption)
         stages = Run(prepared, stop)
         gc.enable()
-        if interrupts:
+        if interrupts:  # a Ctrl-C that Python dropped inside a `__del__`
             raise KeyboardInterrupt
         return stages.execute()
 
 
 def profile(recipe: Recipe, started: float, minutes: float, machine: str | None) -> int:
     """Measure two generations in a temporary folder on the disk of the run; return the exit code."""
-    sold = find_machine(machine) if machine else None
+    priced_machine = find_machine(machine) if machine else None
     parent = next(folder for folder in recipe.output_dir.absolute().parents if folder.is_dir())
     with (
         console.remembered_interrupts(signal.SIGINT, signal.SIGTERM),
@@ -75,7 +75,7 @@ def profile(recipe: Recipe, started: float, minutes: float, machine: str | None)
             from rlvr.preflight.profile import profile_run  # imports TRL's trainer: only after all checks
 
             gc.enable()
-            profile_run(prepared, started, minutes, sold)
+            profile_run(prepared, started, minutes, priced_machine)
             prepared.state.destroy_process_group()
     return 0
 
@@ -106,7 +106,9 @@ class Run:
         for name in [] if resumption.fresh else self.status.changed_files():
             console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
         resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
-        directory.prepare(self.recipe, prepared.state, prepared.environment, resolved=resolved, fresh=resumption.fresh)
+        directory.prepare(
+            self.recipe, prepared.state, prepared.scoring_versions, resolved=resolved, fresh=resumption.fresh
+        )
         if self.is_main:
             record_training_rows(self.folder, prepared.task.train)
         self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
@@ -135,7 +137,7 @@ class Run:
                 return 1  # 2 would mean that nothing was trained
             raise
         finally:
-            self.stop.deferred = True
+            self.stop.deferred = True  # no signal may interrupt closing the trackers
             if self.tracker is not None:
                 self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
             if self.is_main:
@@ -156,7 +158,8 @@ class Run:
         prepared = self.prepared
         base = evaluation.EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
         self.results["base"] = self._measure(base, "before")
-        # Greedy answers do not say what training will sample. GRPOTrainer sets its random state anew.
+        # Greedy answers do not show what training samples. GRPOTrainer sets its random state anew, so sampling here
+        # changes nothing there.
         self.sampled = base.sample(
             prepared.task, prepared.rewards, prepared.metric, prepared.scorer, prepared.plan.generations
         )

@@ -1,5 +1,7 @@
 """The keys of a recipe, their types, choices and ranges, read from TRL's own source without importing it.
 
+rlvr/config/recipe.py refuses unknown keys, and sections.py those of the sections.
+
 A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig`. Importing them takes five seconds and half a
 gigabyte (they import torch): too long for the report of a typo. So `ast` parses the class bodies, in about 10 ms. There
 is no second copy of an option, and the keys are those of the installed version.

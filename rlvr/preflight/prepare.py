@@ -1,7 +1,7 @@
 """Prepare a run: load its components, check them, and open its resources.
 
     with prepare_run(recipe) as run:
-        run.task, run.plan, run.scorer, run.warnings
+        run.task, run.plan, run.scorer, run.remarks
 
 The resources are the process group, the checkpoint to resume from, and the rewards' workers and servers.
 """
@@ -60,7 +60,7 @@ class PreparedRun:
         state: of the processes of this launch.
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
-        environment: what scores depend on beside the recipe.
+        scoring_versions: versions that scores depend on, beside the recipe.
         environments: of the recipe.
         estimate: of memory and hours; None without a GPU.
         remarks: notes and warnings, in the order in which a person reads them.
@@ -76,7 +76,7 @@ class PreparedRun:
     identity: Identity
     resumption: Resumption
     scorer: Scorer
-    environment: dict[str, str]
+    scoring_versions: dict[str, str]
     estimate: estimates.Estimate | None
     remarks: tuple[Problem, ...]
     environments: tuple[Environment, ...] = ()

@@ -1,10 +1,10 @@
 """The contract of rewards, tried on a few training rows before anything is loaded.
 
 1. Each call returns one finite number or None per completion, within `reward_timeout_s`.
-2. The metric scores reference answers 1.
-3. The metric scores the reference answer of a row with another answer below 1.
+2. The metric scores reference answers 1; it is an error if more than a tenth score less.
+3. The metric scores the reference answer of a row with another answer below 1, in at least half of the rows.
 4. The weighted sum is lower for an empty answer, the repeated prompt and noise than for reference answers, and the
-   metric is below 1 for each of these.
+   metric is below 1 for each of these in at least half of the rows.
 
 What else a reward does is shown in a table, not judged.
 """
@@ -42,6 +42,7 @@ KINDS = {
     "noise": f"the noise {NOISE!r}",
 }
 WITHOUT_CONTENT = ("empty", "prompt", "noise")
+STAND_IN = "The answer is 42."  # where a row has no reference answer
 FAST_S = 1e-3  # per completion; a reward that takes no longer is called on every row
 MAX_EVERY_ROWS, CHUNK_ROWS = 10_000, 512
 MAX_LATE = 2  # timeouts of single calls, after which a reward is not called again
@@ -68,7 +69,8 @@ def check_contract(
     Args:
         rewards: those that apply to the task.
         metric: the reward that decides whether an answer is right. The scorer has it, and the rewards.
-        environments: of the recipe. No text is right without a call of a tool, so there are no reference answers.
+        environments: None if the recipe has none. No text is right without a call of a tool, so there are then no
+            reference answers.
         skipped: labels of rewards that can't be called.
         label: of the task, if it is one of several.
 
@@ -183,13 +185,16 @@ class _Contract:
             row = probes[place].row if place is not None else None
             if not all(failure.kind == "unavailable" for failure in own):
                 message += f"\nIt was tried on {count(len(probes), 'answer')} before training"
-                message += f"; row {place} is {self._kind(probes[place])} (training row {row})." if place else "."
+                message += (
+                    f"; row {place} is {self._kind(probes[place])} (training row {row})." if place is not None else "."
+                )
             key = f"rewards.{self._reward(label).name}"
             self.problems.append(Problem(message, "reward-failed", key, row=row, level=self.level))
             self.failed.add(label)
 
     def _kind(self, probe: Probe) -> str:
-        return next((KINDS[kind] for kind, own in self.probes.items() if probe in own.values()), KINDS["reference"])
+        known = (KINDS[kind] for kind, own in self.probes.items() if probe in own.values())
+        return next(known, f"the answer {probe.text!r:.{SHOWN_CHARACTERS}}")
 
     def _reward(self, label: str) -> Reward:
         return next(reward for reward in self.tried if reward.label == label)
@@ -218,7 +223,7 @@ class _Contract:
                 numbers = rows[start : start + CHUNK_ROWS]
                 references = [self.task.reference(train[row]) for row in numbers]
                 probes = [
-                    Probe("The answer is 42." if text is None else text, row)
+                    Probe(STAND_IN if text is None else text, row)
                     for row, text in zip(numbers, references, strict=True)
                 ]
                 scored = self.prober.score(probes, others | self.failed)
@@ -250,14 +255,14 @@ class _Contract:
             )
         elif len(wrong) > MOST_REFUSED * len(references) and self.task.gold is None:
             yield Problem(
-                f"{name} does not score the bare {self.task.answer} 1, so no reference answer was tried. Declare one "
-                'in the task, such as `gold: "The answer is {final_answer}."` (docs/tasks.md).',
+                f"{name} does not score the bare {self.task.answer} 1, so its reference answers are left out. Declare "
+                'them in the task, such as `gold: "The answer is {final_answer}."` (docs/tasks.md).',
                 "undeclared-gold",
                 key,
                 level="note",
             )
             scores["other"] = {}
-            self.probes["reference"] = {}
+            self.probes["reference"] = {}  # nor in the sum and the table
         elif wrong:
             text = self.probes["reference"][wrong[0]].text
             yield Problem(

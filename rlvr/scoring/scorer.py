@@ -16,6 +16,10 @@ messages:
 - A reward with `applies_to` is called with the rows of those tasks alone (column `task`); its values of other rows are
   None.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
+
+From TRL to a reward: training/reward_functions.py is what TRL calls, grpo_trainer.py scores the batch with a `Scorer`,
+batch_scoring.py sends it to backends/local.py, reward_worker.py gets it in a worker process, and call.py calls the
+function of the reward (reward.py).
 """
 
 from __future__ import annotations
