@@ -31,7 +31,7 @@ class Clock:
         self.moments: list[str] = []
         self.steps: list[dict[str, float]] = [{}]
         self.peaks: dict[str, list[int]] = {}  # allocated, reserved
-        self.sent = 0  # bytes to vLLM by the last synchronisation; 0 for merged weights
+        self.sent = 0  # bytes to vLLM by the last synchronisation
         self.used = 0  # of the device, in a step, by all processes
         self.since = 0.0
 
@@ -118,9 +118,6 @@ def main() -> int:
         "peaks": CLOCK.peaks,
         "used": CLOCK.used,
         "sent": CLOCK.sent,
-        "left": torch.cuda.mem_get_info()[1] - torch.cuda.mem_get_info()[0],
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
     }
     target.write_text(json.dumps(measured), encoding="utf-8")
     return code

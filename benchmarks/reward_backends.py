@@ -3,14 +3,15 @@
     python -m benchmarks.reward_backends             # about six minutes on two cores, and two more for Ray
     python -m benchmarks.reward_backends --quick     # a tenth of the work, to see that it runs
 
-Throughput: the same programs are judged by a scorer's own workers, by a server with one client, and by a server with
-64 clients at once, in turns. Server, clients and judge share this machine. A shared machine is slow for seconds or
-minutes, so a server's result is the median over the rounds of its time relative to the local time of the same round.
-The processor time of client and server themselves is given, too: it does not depend on the load.
+Throughput: the same programs are judged by a scorer's own workers, by a server with one client, by a server with 64
+clients at once, and on a Ray cluster of one node, in turns. All share this machine. A shared machine is slow for
+seconds or minutes, so a result is the median over the rounds of its time relative to the local time of the same round.
 
 Latency: requests for a score that costs nothing arrive at random times, at half of the server's maximal rate; the
-median of the rounds counts. Cost: processor time of a request by its size, on which docs/scaling.md is based. Ray is
-measured by benchmarks/rewards_on_ray.py.
+median of the rounds counts. Cost: processor time of a request by its size.
+
+Ray: clusters of one to eight nodes (Ray processes on this machine, with one processor each) judge programs that sleep.
+This measures how evenly tasks reach the nodes, not the machine. Tasks: those of one training process per second.
 """
 
 from __future__ import annotations
@@ -26,21 +27,26 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from rlvr import console
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
+from tests.support.ray_clusters import RayCluster
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLIENTS = 64
+GROUP = 8
+LOCAL = "beside the trainer"
 TESTS = [{"input": f"{number} {number + 1}\n", "output": f"{2 * number + 1}\n"} for number in range(4)]
 
 
@@ -60,24 +66,21 @@ class RunningServer:
     address: str
     pid: int
 
+    def ask(self, content: dict[str, Any]) -> Any:
+        return ServerConnection(self.address, None).ask(
+            "/score", json.dumps(content).encode(), end=time.monotonic() + 600
+        )
+
     def cpu_s(self) -> float:
         """Processor time of the process itself, without its workers."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
-class Timings:
-    """Seconds and processor seconds of each round, for one way of judging."""
-
-    seconds: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-
-
 @contextmanager
-def server(*words: str) -> Iterator[RunningServer]:
+def server(reward: str) -> Iterator[RunningServer]:
     process = subprocess.Popen(
-        [sys.executable, "scripts/serve_rewards.py", "--no_key", "--port", "0", *words],
+        [sys.executable, "scripts/serve_rewards.py", "--no_key", "--port", "0", "--rewards", reward],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         text=True,
@@ -98,70 +101,70 @@ def server(*words: str) -> Iterator[RunningServer]:
         process.wait(30)
 
 
-def score_request(completions: list[str]) -> bytes:
-    content = {
-        "rewards": ["code_execution"],
-        "prompts": ["p"] * len(completions),
-        "completions": completions,
-        "columns": {"tests": [TESTS] * len(completions)},
-    }
-    return json.dumps(content).encode()
+def scorer(reward: str, where: str | None) -> Scorer:
+    return Scorer(load_rewards([RewardSpec(reward, where=where)]), timeout_s=600)
 
 
-def throughput(number: int, repeats: int) -> dict[str, Timings]:
-    """Measure each way of judging."""
-    names = ("beside the trainer", "server, 1 client", f"server, {CLIENTS} clients")
-    timings = {name: Timings() for name in names}
-    columns = {"tests": [TESTS] * number}
-    with server("--rewards", "code_execution") as running:
-        connection = ServerConnection(running.address, None)
-        local = Scorer(load_rewards([RewardSpec("code_execution")]))
-        remote = Scorer(load_rewards([RewardSpec("code_execution", where=running.address)]))
-        generation = iter(range(1000))
-
-        def by(scoring: Scorer) -> None:
-            completions = programs(number, next(generation))
-            scored = scoring.score(["p"] * number, completions, columns)
-            assert not scored.failures and sum(row[0] or 0 for row in scored.values) > number / 2
-
-        def by_many() -> None:
-            completions = programs(number, next(generation))
-            parts = [
-                score_request(completions[client::CLIENTS]) for client in range(CLIENTS) if completions[client::CLIENTS]
-            ]
-            with ThreadPoolExecutor(CLIENTS) as threads:
-                replies = list(
-                    threads.map(lambda body: connection.ask("/score", body, end=time.monotonic() + 600), parts)
-                )
-            assert sum(len(reply["results"][0]["values"]) for reply in replies) == number
-
-        with local, remote:
-            ways: list[Callable[[], None]] = [lambda: by(local), lambda: by(remote), by_many]
-            with console.ProgressBar("judging", len(ways) * (repeats + 1) * number) as progress:
-                for repeat in range(repeats + 1):
-                    for turn in range(len(ways)):
-                        place = (repeat + turn) % len(ways)
-                        start, cpu_s = time.perf_counter(), running.cpu_s() + time.process_time()
-                        ways[place]()
-                        if repeat:  # the first round starts processes
-                            way = timings[names[place]]
-                            way.seconds.append(time.perf_counter() - start)
-                            way.cpu_s.append(running.cpu_s() + time.process_time() - cpu_s)
-                        progress.update(number)
-    return timings
+def score(scoring: Scorer, completions: list[str], tests: list[dict[str, str]]) -> float:
+    """Score a batch in groups of eight; return the seconds."""
+    prompts = [f"p{row // GROUP}" for row in range(len(completions))]
+    begun = time.perf_counter()
+    scored = scoring.score(prompts, completions, {"tests": [tests] * len(completions)})
+    seconds = time.perf_counter() - begun
+    assert not scored.failures and all(row[0] is not None for row in scored.values), scored.failures
+    return seconds
 
 
-def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[float]]]:
-    """Measure each round: maximal requests a second, requests a second sent, and their latencies."""
+def score_by_many(running: RunningServer, completions: list[str]) -> float:
+    """Send the batch by 64 clients at once; return the seconds."""
+    parts = [completions[client::CLIENTS] for client in range(min(CLIENTS, len(completions)))]
+    contents = [
+        {
+            "rewards": ["code_execution"],
+            "prompts": ["p"] * len(part),
+            "completions": part,
+            "columns": {"tests": [TESTS] * len(part)},
+        }
+        for part in parts
+    ]
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        replies = list(threads.map(running.ask, contents))
+    seconds = time.perf_counter() - begun
+    assert sum(len(reply["results"][0]["values"]) for reply in replies) == len(completions)
+    return seconds
+
+
+def throughput(number: int, repeats: int, ray: bool) -> dict[str, list[float]]:
+    """Seconds of each round, for each way of judging."""
+    with ExitStack() as stack:
+        running = stack.enter_context(server("code_execution"))
+        places = {LOCAL: None, "server, 1 client": running.address, **({"Ray, one node": "ray"} if ray else {})}
+        ways: dict[str, Callable[[list[str]], float]] = {
+            name: partial(score, stack.enter_context(scorer("code_execution", where)), tests=TESTS)
+            for name, where in places.items()
+        }
+        ways[f"server, {CLIENTS} clients"] = partial(score_by_many, running)
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        names = list(ways)
+        for generation in range(repeats + 1):
+            first = generation % len(names)
+            for name in names[first:] + names[:first]:
+                took = ways[name](programs(number, len(names) * generation + names.index(name)))
+                if generation:  # the first round starts processes
+                    seconds[name].append(took)
+    return seconds
+
+
+def latency(seconds: float, rounds: int = 9) -> list[tuple[float, list[float]]]:
+    """Measure each round: maximal requests per second, and the latencies at half of them."""
     content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["#### The final answer is 3"]}
-    body = json.dumps(content).encode()
     measured = []
-    with server("--rewards", "answer_format") as running, ThreadPoolExecutor(32) as threads:
-        connection = ServerConnection(running.address, None)
+    with server("answer_format") as running, ThreadPoolExecutor(32) as threads:
 
         def ask(_: Any = None) -> float:
             start = time.perf_counter()
-            connection.ask("/score", body, end=time.monotonic() + 60)
+            running.ask(content)
             return time.perf_counter() - start
 
         list(threads.map(ask, range(200)))  # warm
@@ -180,82 +183,92 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, float, list[fl
                 due += chance.expovariate(most / 2)
                 time.sleep(max(0.0, due - time.perf_counter()))
                 waiting.append(threads.submit(ask))
-            measured.append((most, len(waiting) / seconds, [one.result() for one in waiting]))
+            measured.append((most, [one.result() for one in waiting]))
     return measured
 
 
-def costs(seconds: float) -> list[tuple[int, int, int, float, float]]:
-    """Measure a request by the bytes of tests in it: rows, bytes, requests, ms of the server and of the client."""
+def costs(seconds: float) -> list[list[str]]:
+    """Measure a request by the bytes of tests in it: rows, bytes of a row's tests, ms of the server and the client."""
     measured = []
-    with server("--rewards", "answer_format") as running:
-        connection = ServerConnection(running.address, None)
+    with server("answer_format") as running:
         for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
             # The reward does not read the tests, but the server parses them and sends them to a worker.
             tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows
             content: dict[str, Any] = {"rewards": ["answer_format"], "prompts": ["p"] * rows}
             content |= {"completions": ["#### 3"] * rows, "columns": {"tests": tests} if size else {}}
-            connection.ask("/score", json.dumps(content).encode(), end=time.monotonic() + 60)
+            running.ask(content)
             start, client_s, server_s, count = time.perf_counter(), time.process_time(), running.cpu_s(), 0
             while time.perf_counter() - start < seconds:
-                body = json.dumps(content).encode()
-                connection.ask("/score", body, end=time.monotonic() + 60)
+                running.ask(content)
                 count += 1
             client_s, server_s = time.process_time() - client_s, running.cpu_s() - server_s
-            measured.append((rows, len(body), count, 1000 * server_s / count, 1000 * client_s / count))
+            measured.append(
+                [f"{rows}", f"{size:,}", f"{1000 * server_s / count:.2f}", f"{1000 * client_s / count:.2f}"]
+            )
     return measured
 
 
-def main() -> int:
+def many_nodes(number: int, sleep_s: float, counts: Sequence[int]) -> dict[int, float]:
+    """Measure sleeping programs: seconds by the number of nodes."""
+
+    def sleepers(rows: int, seconds: float) -> list[str]:
+        return [f"```python\n# {row}\nimport time\ntime.sleep({seconds})\nprint(1)\n```" for row in range(rows)]
+
+    measured: dict[int, float] = {}
+    tests = [{"input": "", "output": "1"}]
+    for count in counts:
+        cluster = RayCluster(count)
+        try:
+            with mock.patch.dict(os.environ, cluster.env), scorer("code_execution", "ray") as there:
+                score(there, sleepers(2 * GROUP * count, 0.0), tests)  # starts processes
+                measured[count] = score(there, sleepers(number, sleep_s), tests)
+        finally:
+            cluster.close()
+    return measured
+
+
+def many_tasks(rows: int) -> float:
+    """Measure tasks a second of one training process, each of one group and a reward that costs almost nothing."""
+    completions = [f"Completion {row} says little." for row in range(rows)]
+    with scorer("repetition", "ray") as there:
+        score(there, completions, [])  # starts processes
+        return rows / GROUP / score(there, completions, [])
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    options = parser.parse_args()
-    number, repeats, span = (50, 3, 0.5) if options.quick else (500, 20, 3.0)
-    busy = os.getloadavg()[0]
-    console.info(f"{len(os.sched_getaffinity(0))} cores, load {busy:.1f} at the start\n")
-    ways = throughput(number, repeats)
-    local = ways["beside the trainer"]
-    base_cpu_s = statistics.median(local.cpu_s)
+    quick = parser.parse_args().quick
+    number, repeats, span = (50, 3, 0.5) if quick else (500, 20, 3.0)
+    ray = importlib.util.find_spec("ray") is not None
+    console.info(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start\n")
+    ways = throughput(number, repeats, ray)
     rows = [
         [
             name,
-            f"{statistics.median(way.seconds):.2f}",
-            f"{min(way.seconds):.2f} - {max(way.seconds):.2f}",
-            f"{number / statistics.median(way.seconds):.0f}",
-            f"{statistics.median(a / b for a, b in zip(local.seconds, way.seconds, strict=True)):.1%}",
-            f"{1000 * (statistics.median(way.cpu_s) - base_cpu_s) / number:+.2f}",
+            f"{statistics.median(seconds):.2f}",
+            f"{min(seconds):.2f} - {max(seconds):.2f}",
+            f"{statistics.median(a / b for a, b in zip(ways[LOCAL], seconds, strict=True)):.1%}",
         ]
-        for name, way in ways.items()
+        for name, seconds in ways.items()
     ]
-    titles = [f"{number} programs, 4 tests each", "s", "from - to", "programs/s", "of local", "CPU ms/program more"]
-    console.info(console.table(titles, rows))
-    console.info("  goal: at least 95 % of local, with 1 and with 64 clients")
-    rounds = [(statistics.quantiles(seconds, n=100), most, sent) for most, sent, seconds in latency(span)]
+    console.info(console.table([f"{number} programs, 4 tests each", "s", "from - to", "of local"], rows))
+    rounds = [(statistics.quantiles(seconds, n=100), most) for most, seconds in latency(span)]
     rounds.sort(key=lambda one: one[0][98])
-    percentiles, most, sent = rounds[len(rounds) // 2]
-    all_rounds = ", ".join(f"{1000 * one[0][98]:.0f}" for one in rounds)
+    percentiles, most = rounds[len(rounds) // 2]
     console.info(
-        f"\n  a score that costs nothing: {most:.0f} requests/s at most; at {sent:.0f}/s half of them take "
-        f"{1000 * percentiles[49]:.1f} ms, 99 % at most {1000 * percentiles[98]:.1f} ms (rounds: {all_rounds} ms)\n"
-        "  goal: 99 % within 20 ms\n"
+        f"\n  a score that costs nothing: {most:.0f} requests/s at most; at half of them the median is "
+        f"{1000 * percentiles[49]:.1f} ms, the 99th percentile {1000 * percentiles[98]:.1f} ms\n"
     )
-    rows = [
-        [f"{rows}", f"{size:,}", f"{count}", f"{server_ms:.2f}", f"{client_ms:.2f}"]
-        for rows, size, count, server_ms, client_ms in costs(span)
-    ]
-    console.info(console.table(["rows of a request", "bytes", "requests", "server CPU ms", "client CPU ms"], rows))
-    return _on_ray(options.quick)
-
-
-def _on_ray(quick: bool) -> int:
-    """Run Ray's benchmark in a process of its own."""
-    if importlib.util.find_spec("ray") is None:
+    console.info(console.table(["rows", "bytes of a row", "server CPU ms", "client CPU ms"], costs(span)))
+    if not ray:
         console.info("\n  Ray is not installed, so it is not measured: pip install -e '.[ray]' -c constraints.txt")
-        return 0
-    console.info("")
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.rewards_on_ray", *(["--quick"] if quick else [])]
-    ).returncode
+        return
+    sleeping, sleep_s, counts = (32, 0.2, (1, 2)) if quick else (128, 0.25, (1, 2, 4, 8))
+    rows = [[f"{count}", f"{took:.2f}"] for count, took in many_nodes(sleeping, sleep_s, counts).items()]
+    console.info("\n" + console.table(["Ray nodes", f"s, {sleeping} programs that sleep {sleep_s:g} s"], rows))
+    console.info(f"\n{many_tasks(400 if quick else 8000):.0f} tasks a second of one training process, eight rows each")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

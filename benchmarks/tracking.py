@@ -4,10 +4,7 @@
 
 A step is one log event of 40 metrics and, for TRL, the six profiling calls of a step without gradient accumulation
 (3 x accumulation steps + 3). Stores: SQLite on the local disk, and a local server with 200 ms latency. The time is that
-of the training thread; start and end of the run are in columns of their own.
-
-The second table is about the start: a loop of pure Python while a new SQLite store is created in the same thread, in
-another thread, and in another process, as our tracker does. Every value is measured in a process of its own.
+of the training thread. Start and end of the run have columns of their own. Each tracker runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +25,6 @@ from typing import Any
 METRICS = 40
 STEPS = 20
 LATENCY_S = 0.2
-LOOP_UNITS = 600
-UNIT = 200_000  # additions
 
 
 def arguments(folder: Path) -> tuple[Any, Any]:
@@ -105,41 +99,6 @@ def one_tracker(name: str, uri: str) -> dict[str, float]:
         }
 
 
-def one_loop(name: str) -> dict[str, float]:
-    """Measure a loop of pure Python while a store is created: seconds, and the longest pause."""
-    with tempfile.TemporaryDirectory() as folder:
-        uri = f"sqlite:///{folder}/mlflow.db"
-
-        def open_store() -> None:
-            from mlflow import MlflowClient
-
-            MlflowClient(uri).get_experiment_by_name("x")
-
-        if name == "process":
-            from rlvr.tracking.mlflow_tracker import MLflowTracker
-
-            tracker = MLflowTracker(Path(folder), uri, params={}, tags={})
-        begin = time.perf_counter()
-        if name == "same thread":
-            open_store()
-        elif name == "thread":
-            threading.Thread(target=open_store, daemon=True).start()
-        elif name == "process":
-            tracker.start()
-        units = []
-        first = time.perf_counter() - begin
-        for _ in range(LOOP_UNITS):
-            start = time.perf_counter()
-            total = 0
-            for number in range(UNIT):
-                total += number
-            units.append(time.perf_counter() - start)
-        seconds = time.perf_counter() - begin
-        if name == "process":
-            tracker.close("FINISHED", timeout_s=60)
-        return {"seconds": seconds, "longest": max([first, *units])}
-
-
 def run_in_process(*words: str) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.tracking", "--one", *words],
@@ -153,11 +112,10 @@ def run_in_process(*words: str) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        kind, *words = options.one
-        print(json.dumps(one_loop(*words) if kind == "loop" else one_tracker(*words)))
+        print(json.dumps(one_tracker(*options.one)))
         return
 
     from rlvr import console
@@ -165,25 +123,16 @@ def main() -> None:
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        run_in_process(
-            "tracker", "ours", f"sqlite:///{folder}/mlflow.db"
-        )  # creates the store, and warms the disk cache
+        run_in_process("ours", f"sqlite:///{folder}/mlflow.db")  # creates the store, and warms the disk cache
         server = Server(Path(folder))
         server.delay_s = LATENCY_S
         for store, uri in (("SQLite", f"sqlite:///{folder}/mlflow.db"), ("200 ms server", server.uri)):
             for name in ("ours", "theirs", "theirs, asynchronous"):
-                result = run_in_process("tracker", name, uri)
+                result = run_in_process(name, uri)
                 cells = [f"{1000 * result[key]:,.2f} ms" for key in ("step", "worst")]
                 rows.append([f"{store}, {name}", *cells, f"{result['begin']:.2f} s", f"{result['end']:.2f} s"])
         server.stop()
     print(console.table(["", "a step (median)", "worst step", "start", "end"], rows))
-    print()
-    rows = []
-    for name in ("nothing", "process", "thread", "same thread"):
-        tries = [run_in_process("loop", name) for _ in range(3)]
-        best = min(tries, key=lambda result: result["seconds"])
-        rows.append([f"created in: {name}", f"{best['seconds']:.2f} s", f"{1000 * best['longest']:.0f} ms"])
-    print(console.table(["", "the loop", "longest pause"], rows))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python -m benchmarks.training_step            # about 25 minutes on two shared cores
     python -m benchmarks.training_step --quick    # a tenth of the work: shows that it runs, not how fast
-    python -m benchmarks.training_step --only start
 
 Both are the real commands, with the tiny model (LoRA, float32), the same rows, reward functions, seed and settings,
 trackers and checkpoints off. They take turns, a step each in a random order every round, so that other load on the
@@ -11,30 +10,212 @@ other, and the figure is the median of such ratios. Two processes of one command
 for as long as they run. Therefore each command runs twice, several times over: the figure is the median over all pairs
 of processes, and the ratios of equal commands show the noise.
 
-"CPU, all" is user and system time of a command and all its child processes, workers included.
+Both commands import this file for its rewards, so it imports nothing heavy at the top.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import random
+import re
+import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from benchmarks.training_step_runs import COMMANDS, OURS, SECONDS, TRL, BenchmarkRun, cpu_below, prepare
-
-WARM_UP = 5
+PROJECT = Path(__file__).resolve().parents[1]
+START_S = 300.0  # that a command may take to its first step
+ROWS = 1500
+SECONDS = 0.2  # of a slow reward
+WARM_UP = 5  # steps
 COPIES = 2  # of each command at a time
-TOKENS = 10**6
 
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "run_grpo.py": (sys.executable, str(PROJECT / "run_grpo.py")),
+    "trl grpo": (str(Path(sys.executable).with_name("trl")), "grpo"),
+}
+OURS, TRL = COMMANDS
 CHEAP = ("ends_in_number", "equals_gold")
 SLOW = ("slow_one", "slow_two", "slow_three")
+
+# Those of recipes/demo-arithmetic.yaml, without the 4-bit base: TRL would train its adapter in another type than we do.
+SETTINGS: dict[str, Any] = {
+    "model_name_or_path": str(PROJECT / "models" / "tiny-arithmetic"),
+    "dtype": "float32",
+    "use_peft": True,
+    "lora_r": 16,
+    "lora_alpha": 32,
+    "lora_dropout": 0.0,
+    "lora_target_modules": "all-linear",
+    "num_generations": 8,
+    "max_completion_length": 40,
+    "per_device_train_batch_size": 64,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 1.5e-3,
+    "beta": 0.0,
+    "bf16": False,
+    "use_cpu": True,
+    "seed": 0,
+    "logging_steps": 1,
+    "log_completions": True,
+    "num_completions_to_print": 0,
+    "report_to": "none",
+    "save_strategy": "no",
+}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rewards
+
+
+def _text(completion: Any) -> str:
+    return str(completion[-1]["content"])
+
+
+def ends_in_number(completions: list[Any], **kwargs: Any) -> list[float]:
+    return [float(bool(re.search(r"The final answer is \d+$", _text(one)))) for one in completions]
+
+
+def equals_gold(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    return [float(_text(one).rpartition(" ")[2] == gold) for one, gold in zip(completions, final_answer, strict=True)]
+
+
+def slow_one(completions: list[Any], **kwargs: Any) -> list[float]:
+    time.sleep(SECONDS)
+    return ends_in_number(completions)
+
+
+def slow_two(completions: list[Any], **kwargs: Any) -> list[float]:
+    time.sleep(SECONDS)
+    return [float(len(_text(one)) < 100) for one in completions]
+
+
+def slow_three(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:
+    time.sleep(SECONDS)
+    return equals_gold(completions, final_answer)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The commands
+
+
+@dataclass
+class BenchmarkRun:
+    """A command that waits at the beginning of its steps; see benchmarks/training_step_clock.py."""
+
+    name: str
+    folder: Path
+    rewards: Sequence[str]
+    max_steps: int
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.run_folder = self.folder / f"{self.name.replace(' ', '-')}-{time.monotonic_ns()}"
+        self.run_folder.mkdir()
+        address = str(self.run_folder / "clock")
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(address)
+        server.listen()
+        self.output = (self.run_folder / "printed.txt").open("w+")
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [*COMMANDS[self.name], "--config", str(self._config())],
+            cwd=PROJECT,
+            env={**_environment(self.folder), "STEP_CLOCK": address},
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+        )
+        with server:
+            self.connection = self._accept(server)
+        self.replies = self.connection.makefile("r")
+
+    def _config(self) -> Path:
+        names = [f"benchmarks.training_step.{name}" for name in self.rewards]
+        settings = {**SETTINGS, "max_steps": self.max_steps, "output_dir": str(self.run_folder / "run")}
+        data = str(self.folder / "rows")
+        if self.name == OURS:
+            settings |= {
+                "task": {"name": "jsonl", "path": data, "test_fraction": 0.0},
+                "rewards": [{"name": name} for name in names],
+                "activation_checkpointing": False,
+            }
+        else:
+            settings |= {"dataset_name": data, "reward_funcs": names, "gradient_checkpointing": False}
+        file = self.run_folder / "config.yaml"
+        file.write_text(json.dumps(settings, indent=1), encoding="utf-8")  # which is YAML, too
+        return file
+
+    def _accept(self, server: socket.socket) -> socket.socket:
+        server.settimeout(0.2)
+        while self.process.poll() is None and time.monotonic() < self.started + START_S:
+            try:
+                connection = server.accept()[0]
+            except TimeoutError:
+                continue
+            connection.settimeout(START_S)
+            return connection
+        raise SystemExit(self._failure())
+
+    def _failure(self) -> str:
+        self.process.kill()
+        self.output.seek(0)
+        return f"{self.name} did not come to its steps:\n{self.output.read()[-3000:]}"
+
+    def wait_until_paused(self) -> None:
+        """Wait for the command to stop at a step's begin, and read the steps that it has measured."""
+        message = self.replies.readline()
+        if not message:
+            raise SystemExit(self._failure())
+        self.steps += json.loads(message)
+
+    def resume(self, until: int) -> None:
+        """Let the command run until it has made `until` steps."""
+        self.connection.sendall(f"{until}\n".encode())
+
+    def run_steps(self, until: int) -> None:
+        self.resume(until)
+        self.wait_until_paused()
+
+    def end(self) -> None:
+        self.resume(10**9)
+        if self.process.wait(START_S) != 0:
+            raise SystemExit(self._failure())
+        self.connection.close()
+        self.output.close()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    paths = [str(folder / "site"), str(PROJECT), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(folder / "datasets"),
+        "OMP_NUM_THREADS": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def prepare(folder: Path) -> None:
+    """Write the rows, and the sitecustomize.py that times every Python process started with `_environment`."""
+    from tasks.arithmetic import arithmetic
+
+    (folder / "site").mkdir()
+    shutil.copy(PROJECT / "benchmarks" / "training_step_clock.py", folder / "site" / "sitecustomize.py")
+    (folder / "rows").mkdir()
+    rows = arithmetic(train_rows=ROWS, test_rows=1).train
+    (folder / "rows" / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -48,28 +229,26 @@ def steps_of(folder: Path, rewards: Sequence[str], steps: int) -> list[Benchmark
         run = BenchmarkRun(name, folder, rewards, WARM_UP + steps + 1)
         run.wait_until_paused()
         run.run_steps(WARM_UP)
-        run.cpu = 0.0
         runs.append(run)
     order = random.Random(0)
     for step in range(WARM_UP + 1, WARM_UP + steps + 1):
         for run in order.sample(runs, len(runs)):
             run.run_steps(step)
     for run in runs:
-        run.resume(10**9)
-        run.wait_until_paused()  # at the end of the last step
+        run.run_steps(10**9)  # to the end of the last step
         run.end()
         run.steps = run.steps[WARM_UP : WARM_UP + steps]
     return runs
 
 
-def ratios(groups: Sequence[Sequence[BenchmarkRun]], one: str, other: str, key: str = "wall") -> list[float]:
+def ratios(groups: Sequence[Sequence[BenchmarkRun]], one: str, other: str) -> list[float]:
     """How many times as long the steps of a command take as another's: for each two processes of a group."""
     found = []
     for runs in groups:
         for first, second in itertools.permutations(runs, 2):
             if (first.name, second.name) == (one, other):
                 pairs = zip(first.steps, second.steps, strict=True)
-                found.append(median(mine[key] / theirs[key] for mine, theirs in pairs))
+                found.append(median(mine["seconds"] / theirs["seconds"] for mine, theirs in pairs))
     return sorted(found)
 
 
@@ -79,195 +258,54 @@ def same_work(runs: Sequence[BenchmarkRun]) -> int:
     return sum(len(set(step)) == 1 for step in zip(*logged, strict=True))
 
 
-def start_of(name: str, folder: Path) -> tuple[float, float]:
-    """Seconds from a command's start to the end of its first step, by the clock and of CPU time."""
+def start_of(name: str, folder: Path) -> float:
+    """Seconds from a command's start to the end of its first step."""
     run = BenchmarkRun(name, folder, CHEAP, 1)
     run.wait_until_paused()
-    run.resume(10**9)
-    run.wait_until_paused()
-    found = time.monotonic() - run.started, cpu_below(run.process.pid)
+    run.run_steps(10**9)
+    seconds = time.monotonic() - run.started
     run.end()
-    return found
+    return seconds
 
 
-def scored(repeats: int) -> dict[str, tuple[float, float]]:
-    """Milliseconds (median) of scoring 64 completions: as TRL does, by a call, and by workers."""
-    from rlvr.config.specs import RewardSpec
-    from rlvr.scoring.registry import load_rewards
-    from rlvr.scoring.scorer import Scorer
-
-    rows = 64
-    completions = [[{"role": "assistant", "content": "#### The final answer is 85"}] for _ in range(rows)]
-    prompts = [[{"role": "user", "content": "Mia has 47 apples. She finds 38 more."}] for _ in range(rows)]
-    columns = {"final_answer": ["85"] * rows}
-    few, many = ([[*range(1000, 1000 + count)] for _ in range(rows)] for count in (36, TOKENS // rows))
-    cases = {
-        "reads the text": (("ends_in_number",), few),
-        "three that read the text": (("ends_in_number", "equals_gold", "reads_nothing"), few),
-        f"reads the text, of {TOKENS:,} tokens": (("reads_nothing",), many),
-        f"reads {TOKENS:,} tokens": (("reads_ids",), many),
-    }
-    found = {}
-    for label, (names, ids) in cases.items():
-        rewards = load_rewards([RewardSpec(f"benchmarks.training_step_runs.{name}") for name in names])
-        with Scorer(rewards) as scorer:
-
-            def ours() -> None:
-                result = scorer.score(prompts, completions, columns, completion_ids=ids)  # noqa: B023
-                assert not result.failures
-
-            def theirs() -> None:
-                for reward in rewards:  # noqa: B023
-                    reward.function(prompts=prompts, completions=completions, completion_ids=ids, **columns)  # noqa: B023
-
-            found[label] = (milliseconds(ours, repeats), milliseconds(theirs, repeats))
-    return found
-
-
-def step_of(groups: Sequence[Sequence[BenchmarkRun]], name: str) -> float:
-    return median(step["wall"] for runs in groups for run in runs if run.name == name for step in run.steps)
-
-
-def milliseconds(action: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats + 3):
-        begun = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - begun)
-    return 1000 * median(times[3:])
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The report
-
-
-def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, times: int) -> list[list[BenchmarkRun]]:
-    from rlvr import console
-
+def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, times: int) -> dict[str, float]:
+    """Print a table, and return the seconds of a step of each command."""
     groups = [steps_of(folder, rewards, steps) for _ in range(times)]
-    same = sum(map(same_work, groups))
-    rows = []
-    for name in (OURS, TRL):
-        runs = [run for group in groups for run in group if run.name == name]
-        walls = [step["wall"] for run in runs for step in run.steps]
-        figures = (
-            median(walls),
-            min(walls),
-            median(step["cpu"] for run in runs for step in run.steps),
-            sum(run.cpu for run in runs) / len(walls),
-        )
-        rows.append([name, *(f"{1000 * figure:,.0f} ms" for figure in figures)])
+    seconds = {
+        name: median(step["seconds"] for runs in groups for run in runs if run.name == name for step in run.steps)
+        for name in COMMANDS
+    }
     print(
         f"\n{title}: {times} x {COPIES} processes of each, {steps} steps after {WARM_UP} to warm up; the same rewards"
     )
-    print(f"and lengths in {same} of {times * steps}")
-    print(console.table(["", "a step (median)", "least", "CPU, trainer", "CPU, all"], rows))
-    rows = []
-    for label, one, other in (
-        ("ours / TRL's", OURS, TRL),
-        ("TRL's / its twin", TRL, TRL),
-        ("ours / its twin", OURS, OURS),
-    ):
-        cells = []
-        for key in ("wall", "cpu"):
-            found = ratios(groups, one, other, key)
-            # Twins stand there both ways round, so that their median says nothing.
-            cells += ["" if one == other else f"{median(found):.3f}", f"{found[0]:.2f} … {found[-1]:.2f}"]
-        rows.append([label, *cells])
-    print(console.table(["step by step", "by the clock", "of pairs", "CPU, trainer", "of pairs"], rows), flush=True)
-    return groups
-
-
-def report_start(folder: Path, tries: int) -> float:
-    from rlvr import console
-
-    names = list(COMMANDS)
-    for name in names:
-        start_of(name, folder)  # fills the disk cache, and datasets' own
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    for _ in range(tries):
-        for name in names:
-            measured[name].append(start_of(name, folder))
-    seconds = {name: median(wall for wall, _ in found) for name, found in measured.items()}
-    rows = [
-        [
-            name,
-            f"{seconds[name]:.1f} s",
-            f"{min(wall for wall, _ in found):.1f} s",
-            f"{median(cpu for _, cpu in found):.1f} s",
-            f"{seconds[name] / seconds[TRL]:.2f}",
-        ]
-        for name, found in measured.items()
-    ]
-    print(f"\nFrom the command to the end of its first step, {tries} tries each; ours without evaluation before it")
-    print(console.table(["", "median", "least", "CPU, all", "x trl grpo"], rows), flush=True)
-    return seconds[OURS] / seconds[TRL]
-
-
-def report_scorer(repeats: int) -> None:
-    from rlvr import console
-
-    print(f"\nScoring 64 completions (median of {repeats})")
-    rows = [[label, f"{ours:.2f} ms", f"{theirs:.2f} ms"] for label, (ours, theirs) in scored(repeats).items()]
-    print(console.table(["", "in workers", "a call, as TRL"], rows), flush=True)
-
-
-def report_health(groups: Sequence[Sequence[BenchmarkRun]], repeats: int) -> None:
-    """What looking over the whole run costs at each log step, which steps at the beginning of a run don't show."""
-    from rlvr import console
-    from rlvr.artifacts.metrics import read_metrics
-    from rlvr.health import findings
-
-    run = next(run for run in groups[0] if run.name == OURS)
-    logged = read_metrics(run.run_folder / "run" / "metrics.jsonl")
-    step = step_of(groups, TRL)
-    rows = []
-    for count in (20, 100, 600):
-        lines = [{**logged[number % len(logged)], "step": number + 1} for number in range(count)]
-        cost = milliseconds(lambda: findings(lines), repeats)  # noqa: B023
-        rows.append([f"step {count}", f"{cost:.1f} ms", f"{cost / step / 10:.1f} %"])
-    print("\nOne look at the run's health; a run looks as often as takes a hundredth of its time")
-    print(console.table(["", "median", "of TRL's step"], rows), flush=True)
-
-
-def machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a CPU")
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return (
-        f"{len(os.sched_getaffinity(0))} cores of {name}; load {load} before the start; Python {sys.version.split()[0]}"
-    )
+    print(f"and lengths in {sum(map(same_work, groups))} of {times * steps}")
+    for name in COMMANDS:
+        print(f"  a step of {name:<12}  {1000 * seconds[name]:,.0f} ms (median)")
+    for one, other in itertools.product(COMMANDS, COMMANDS):
+        found = ratios(groups, one, other)
+        # Equal commands stand there both ways round, so that their median says nothing.
+        middle = "" if one == other else f"{median(found):.3f}, "
+        print(f"  {one} / {other}: {middle}pairs {found[0]:.2f} to {found[-1]:.2f}", flush=True)
+    return seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    parser.add_argument("--only", choices=["steps", "slow", "start", "scorer"])
-    options = parser.parse_args()
-
-    from rlvr import console
-
-    print(machine(), flush=True)
-    verdicts = []
+    quick = parser.parse_args().quick
+    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory(prefix="training-step-") as name:
         folder = Path(name)
         prepare(folder)
-        if options.only in (None, "steps", "slow"):
-            cheap = report_steps(folder, "Two cheap rewards", CHEAP, *((5, 1) if options.quick else (20, 3)))
-            verdicts.append(["a step, cheap rewards", "1.03", f"{median(ratios(cheap, OURS, TRL)):.3f}"])
-            report_health(cheap, 5 if options.quick else 25)
-        if options.only in (None, "slow"):
-            slow = report_steps(folder, "Three rewards of 200 ms", SLOW, *((5, 1) if options.quick else (10, 1)))
-            for command, asked in ((OURS, f"{SECONDS:.1f} s"), (TRL, "")):
-                over = step_of(slow, command) - step_of(cheap, command)
-                verdicts.append([f"three rewards of 200 ms, over the cheap step: {command}", asked, f"{over:.2f} s"])
-        if options.only in (None, "start"):
-            verdicts.append(["to the first step", "1.20", f"{report_start(folder, 1 if options.quick else 3):.2f}"])
-        if options.only in (None, "scorer"):
-            report_scorer(5 if options.quick else 50)
-    if verdicts:
-        print("\nOurs, in times of trl grpo where no unit stands")
-        print(console.table(["", "asked, at most", "measured"], verdicts))
+        cheap = report_steps(folder, "Two cheap rewards", CHEAP, *((5, 1) if quick else (20, 3)))
+        slow = report_steps(folder, "Three rewards of 200 ms", SLOW, *((5, 1) if quick else (10, 1)))
+        print("\nThree rewards of 200 ms, over the cheap step; from the command to the end of its first step")
+        for command in COMMANDS:
+            start_of(command, folder)  # fills the disk cache, and that of datasets
+        tries = [{command: start_of(command, folder) for command in COMMANDS} for _ in range(1 if quick else 3)]
+        for command in COMMANDS:
+            start = median(one[command] for one in tries)
+            print(f"  {command:<12}  {slow[command] - cheap[command]:.2f} s  {start:.1f} s")
 
 
 if __name__ == "__main__":

@@ -49,14 +49,14 @@ def _clock() -> type:
             self.connection = socket.socket(socket.AF_UNIX)
             self.connection.connect(os.environ["STEP_CLOCK"])
             self.replies = self.connection.makefile("r")
-            self.begun: list[float] = []
+            self.begun: float | None = None
             self.steps: list[dict[str, Any]] = []
             self.logged: dict[str, float] = {}
             self.stop_at = 0  # steps that are made when it next waits
 
-        def pause(self, state: Any) -> None:
+        def pause(self) -> None:
             """Send what was measured since the last pause, and wait for the step to stop at next."""
-            self.connection.sendall((json.dumps({"step": state.global_step, "steps": self.steps}) + "\n").encode())
+            self.connection.sendall((json.dumps(self.steps) + "\n").encode())
             self.steps = []
             reply = self.replies.readline()
             if not reply:
@@ -64,17 +64,15 @@ def _clock() -> type:
             self.stop_at = int(reply)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            now = [time.perf_counter(), time.process_time()]
-            if self.begun:
-                wall, cpu = (after - before for before, after in zip(self.begun, now, strict=True))
-                self.steps.append({"wall": wall, "cpu": cpu, **self.logged})
+            if self.begun is not None:
+                self.steps.append({"seconds": time.perf_counter() - self.begun, **self.logged})
             if state.global_step >= self.stop_at:
-                self.pause(state)
-            self.begun = [time.perf_counter(), time.process_time()]
+                self.pause()
+            self.begun = time.perf_counter()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == state.max_steps:
-                self.pause(state)
+                self.pause()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             self.logged = {key: logs[key] for key in ("reward", "completions/mean_length") if key in (logs or {})}

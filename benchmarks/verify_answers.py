@@ -1,22 +1,16 @@
-"""Compare this project's verifier with four others on the same completions: error rates by class, and speed.
+"""Compare this project's verifier with two others on the same completions: error rates by class, and speed.
 
     python -m benchmarks.verify_answers                    # about ten minutes on one core
-    python -m benchmarks.verify_answers --rows 200         # fewer rows of GSM8K: about six
-    python -m benchmarks.verify_answers --math_verify_tests Math-Verify/tests --show
+    python -m benchmarks.verify_answers --rows 100 --math_verify_tests Math-Verify/tests
 
 The others:
 - math-verify, as its README uses it: parse(gold), parse(completion), verify;
-- trl.rewards.accuracy_reward, on conversational completions;
-- open-r1: the formula of accuracy_reward in huggingface/open-r1, src/open_r1/rewards.py: math-verify with the settings
-  that stand there;
-- regex: the reward of the published GSM8K sample, as its text describes it: the first number behind the first `####`,
-  without commas, as a float, within 0.001 of the gold's.
+- trl.rewards.accuracy_reward, on conversational completions.
 
-Completions: GSM8K's own solutions in six notations (from ../shared/data or --data FOLDER; made-up word problems of the
-same shape where that is missing), each against its own gold, the next row's and the gold's neighbours; sentences of
-verify_sentences.py; the tables of tests/support/answer_cases.jsonl, by class; the parametrized rows of math-verify's
-tests, if a checkout has them. Every scorer runs in a process that is killed after 5 s on one completion, and says
-nothing of that one.
+Completions: GSM8K's own solutions in six notations, each against its own gold and one of the gold's neighbours;
+sentences of verify_sentences.py; the tables of tests/support/answer_cases.jsonl, by class; the parametrized rows of
+math-verify's tests, if a checkout has them. Every scorer runs in a process that is killed after 5 s on one completion,
+and says nothing of that one.
 
 The table's cells are false positives / false negatives. "Nothing said" of a right answer is a false negative.
 """
@@ -26,18 +20,17 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.verify_sentences import questions, sentences
+from benchmarks.verify_sentences import DATA, questions, sentences
+from rlvr.scoring.registry import task_module
 from rlvr.workers.pool import WorkerPool
 from tests.support import answer_cases
 
-PROJECT = Path(__file__).resolve().parents[1]
 KILLED_AFTER_S = 5.0
 SLOW_S = 2.0
 
@@ -67,38 +60,10 @@ def _trl(completion: str, gold: str) -> bool | None:
     return None if reward is None else reward > 0
 
 
-def _open_r1(completion: str, gold: str) -> bool | None:
-    from latex2sympy2_extended import NormalizationConfig
-    from math_verify import LatexExtractionConfig, parse, verify
-
-    reference = parse(gold if "$" in gold else f"${gold}$", extraction_mode="first_match")
-    if not reference:
-        return None
-    # units also drops what stands behind a number; a malformed operator (\\frac12) is not repaired.
-    normalization = NormalizationConfig(basic_latex=True, units=True, equations=True, boxed="all")
-    settings = LatexExtractionConfig(
-        normalization_config=normalization, boxed_match_priority=0, try_extract_without_anchor=False
-    )
-    return bool(verify(reference, parse(completion, extraction_config=[settings], extraction_mode="first_match")))
-
-
-_FIRST_NUMBER = re.compile(r"####.*?([\d,]+(?:\.\d+)?)")
-
-
-def _regex(completion: str, gold: str) -> bool | None:
-    match = _FIRST_NUMBER.search(completion)
-    try:
-        return match is not None and abs(float(match[1].replace(",", "")) - float(gold)) < 1e-3
-    except ValueError:
-        return False
-
-
 SCORERS: dict[str, Callable[[str, str], bool | None]] = {
     "this project": _ours,
     "math-verify": _math_verify,
     "trl accuracy_reward": _trl,
-    "open-r1": _open_r1,
-    "regex of the sample": _regex,
 }
 
 
@@ -143,25 +108,10 @@ NOTATIONS = {
 
 def gsm8k(folder: Path, most: int) -> list[tuple[str, str]]:
     """Return (worked solution, gold) of GSM8K's test rows, those with a comma or a minus first."""
-    from rlvr.scoring.registry import task_module
-
     one_paragraph = task_module("gsm8k").one_paragraph
-    file = folder / "gsm8k_test.jsonl"
-    if file.is_file():
-        answers = [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").split("\n") if line]
-        pairs = [(one_paragraph(work), gold.strip()) for work, _, gold in (text.rpartition("####") for text in answers)]
-    else:
-        print(f"(no {file}: made-up problems instead)")
-        pairs = [
-            (
-                f"There are {n} boxes with {n + 7} pens each. That is {n} * {n + 7} = {n * (n + 7)} pens. "
-                "Take some away.",
-                f"{n * (n + 7) - n * 100:,}",
-            )
-            for n in range(3, 1303)
-        ]
-    pairs.sort(key=lambda pair: pair[1].isdigit())
-    return pairs[:most]
+    answers = [json.loads(line)["answer"] for line in (folder / "gsm8k_test.jsonl").read_text("utf-8").splitlines()]
+    pairs = [(one_paragraph(work), gold.strip()) for work, _, gold in (text.rpartition("####") for text in answers)]
+    return sorted(pairs, key=lambda pair: pair[1].isdigit())[:most]
 
 
 def _neighbours(gold: str) -> list[str]:
@@ -255,21 +205,17 @@ def math_verify_rows(tests: Path) -> list[LabelledCompletion]:
     return rows
 
 
-def measure(
-    rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool
-) -> tuple[str, int, list[LabelledCompletion]]:
-    """Return a cell of the table, how many completions took over two seconds, and those that it gets wrong."""
+def measure(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> tuple[str, int]:
+    """Return a cell of the table, and how many completions took over two seconds."""
     outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], timeout_s=KILLED_AFTER_S)
-    slow = raised = 0
-    missed = []
+    slow = raised = credited = lost = 0
     for row, outcome in zip(rows, outcomes, strict=True):
         result, seconds = outcome.value if outcome.status == "done" else (None, KILLED_AFTER_S)
         slow += seconds > SLOW_S
         raised += isinstance(result, str)
-        if (result is True) != row.right:
-            missed.append(row)
-    lost = sum(row.right for row in missed)
-    return f"{len(missed) - lost} / {lost}{f', {raised} raise' if raised else ''}", slow, missed
+        lost += row.right and result is not True
+        credited += not row.right and result is True
+    return f"{credited} / {lost}{f', {raised} raise' if raised else ''}", slow
 
 
 def rate(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> str:
@@ -280,54 +226,35 @@ def rate(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=PROJECT.parent / "shared" / "data", help="folder with gsm8k_test.jsonl"
-    )
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with gsm8k_train.jsonl and gsm8k_test.jsonl")
     parser.add_argument("--rows", type=int, default=1319, help="rows of GSM8K (default: all of the test split)")
-    parser.add_argument("--scorers", nargs="*", choices=[*SCORERS], default=[*SCORERS])
     parser.add_argument("--math_verify_tests", type=Path, help="folder tests of a checkout of huggingface/Math-Verify")
-    parser.add_argument("--show", action="store_true", help="print the completions that this project gets wrong")
     options = parser.parse_args()
 
     named = sets(gsm8k(options.data, options.rows))
-    if (options.data / "gsm8k_train.jsonl").is_file():
-        drawn = sentences(questions(options.data)[: options.rows], templates=1, seed=0)
-        named["natural sentences"] = [
-            LabelledCompletion(completion, gold, completion == right)
-            for _, right, wrong, gold in drawn
-            for completion in (right, wrong)
-        ]
+    named["natural sentences"] = [
+        LabelledCompletion(completion, gold, completion == right)
+        for _, right, wrong, gold in sentences(questions(options.data)[: options.rows], templates=1, seed=0)
+        for completion in (right, wrong)
+    ]
     if options.math_verify_tests:
         named["rows of math-verify's tests"] = math_verify_rows(options.math_verify_tests)
     pool = WorkerPool("benchmarks.verify_answers:work", processes=1)
-    slow = dict.fromkeys(options.scorers, 0)
-    missed: list[LabelledCompletion] = []
-    print(f"| completions (right, wrong) | {' | '.join(options.scorers)} |\n|{'---|' * (len(options.scorers) + 1)}")
+    slow = dict.fromkeys(SCORERS, 0)
+    print(f"| completions (right, wrong) | {' | '.join(SCORERS)} |\n|{'---|' * (len(SCORERS) + 1)}")
     for name, rows in named.items():
         right = sum(row.right for row in rows)
         cells = [f"{name} ({right}, {len(rows) - right})"]
-        for scorer in options.scorers:
-            cell, late, misses = measure(rows, scorer, pool)
+        for scorer in SCORERS:
+            cell, late = measure(rows, scorer, pool)
             slow[scorer] += late
             cells.append(cell)
-            missed += misses if scorer == "this project" else []
         print(f"| {' | '.join(cells)} |", flush=True)
     total = sum(len(rows) for rows in named.values())
-    print(f"| over {SLOW_S:g} s, of {total:,} | {' | '.join(str(slow[scorer]) for scorer in options.scorers)} |")
-    for row in missed if options.show else ():
-        print(f"{'lost' if row.right else 'credited'}: gold {row.gold[-200:]!r}: {row.completion[-400:]!r}")
-    for name, rows in (
-        ("completions a second, GSM8K, '#### The final answer is N'", named["#### The final answer is N"]),
-        ("completions a second, MATH-shaped", math_shaped(named["expressions"])),
-    ):
-        cells = []
-        for scorer in options.scorers:
-            few = rows[:400]
-            if scorer in ("this project", "regex of the sample"):
-                # Enough for a clock to see; a group's completions share their gold, so repeating is no advantage.
-                few = rows * (20_000 // len(rows) + 1) if "GSM8K" in name else rows
-            cells.append(rate(few, scorer, pool))
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print(f"| over {SLOW_S:g} s, of {total:,} | {' | '.join(map(str, slow.values()))} |")
+    rows = math_shaped(named["expressions"])
+    rates = [rate(rows, scorer, pool) for scorer in SCORERS]
+    print(f"| completions per second, four numbers for each expression | {' | '.join(rates)} |")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python -m benchmarks.verify_sentences                     # 20 of 200 templates for each question: two minutes
     python -m benchmarks.verify_sentences --templates 200     # all of them
-    python -m benchmarks.verify_sentences --show 5            # and five refused sentences of each family
 
 The 8,792 questions of GSM8K (from ../shared/data or --data FOLDER) fill the templates of sentence_templates.py with
 their own nouns, names and numbers, and with their gold. Each sentence is scored twice: as it is, and with another
@@ -15,12 +14,13 @@ import argparse
 import json
 import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.sentence_templates import FAMILIES
+from rlvr import console
 from rlvr.scoring.registry import task_module
 from rlvr.verifiers.math import check_answer
 
@@ -109,36 +109,17 @@ def sentences(rows: list[Question], templates: int, seed: int) -> Iterator[tuple
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA, help="folder with gsm8k_train.jsonl and gsm8k_test.jsonl")
-    parser.add_argument("--rows", type=int, help="the first questions only")
     parser.add_argument("--templates", type=int, default=20, help="templates for each question, drawn (default: 20)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=0, help="refused and wrongly credited sentences of each family")
     options = parser.parse_args()
 
-    scored: Counter[str] = Counter()
-    refused: defaultdict[str, list[str]] = defaultdict(list)
-    credited: defaultdict[str, list[str]] = defaultdict(list)
-    for family, right, wrong, gold in sentences(
-        questions(options.data)[: options.rows], options.templates, options.seed
-    ):
+    scored, refused, credited = Counter[str](), Counter[str](), Counter[str]()
+    for family, right, wrong, gold in sentences(questions(options.data), options.templates, seed=0):
         scored[family] += 1
-        verdict = check_answer(right, gold)
-        if verdict.correct is not True:
-            refused[family].append(f"{gold}: {right[-160:]!r}: {verdict.why}")
-        if check_answer(wrong, gold).correct is not False:
-            credited[family].append(f"{gold}: {wrong[-160:]!r}")
-
-    print(f"{'family':<28}{'sentences':>10}{'refused':>9}{'%':>8}{'wrong credited':>16}")
-    for family in [*FAMILIES, "all"]:
-        named = [family] if family != "all" else list(FAMILIES)
-        total, bad, wrong_ones = (
-            sum(scored[name] for name in named),
-            sum(len(refused[name]) for name in named),
-            sum(len(credited[name]) for name in named),
-        )
-        print(f"{family:<28}{total:>10,}{bad:>9,}{100 * bad / max(total, 1):>8.3f}{wrong_ones:>16,}")
-        for line in (*refused[family][: options.show], *credited[family][: options.show]):
-            print(f"    {line}")
+        refused[family] += check_answer(right, gold).correct is not True
+        credited[family] += check_answer(wrong, gold).correct is not False
+    rows = [[name, f"{scored[name]:,}", f"{refused[name]:,}", f"{credited[name]:,}"] for name in FAMILIES]
+    rows.append(["all", *(f"{counter.total():,}" for counter in (scored, refused, credited))])
+    print(console.table(["family", "sentences", "right refused", "wrong credited"], rows))
 
 
 if __name__ == "__main__":

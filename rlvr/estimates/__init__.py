@@ -4,7 +4,7 @@
     result = estimate(recipe, config, 4, "zero3", machine, prompt_tokens=plan.longest_prompt, steps=plan.steps)
     print("\\n".join(result.lines()))
 
-The input is the recipe and the model's configuration. docs/estimates.md compares estimates with measurements.
+The input is the recipe and the model's configuration. docs/benchmarks.md compares estimates with measurements.
 """
 
 from __future__ import annotations

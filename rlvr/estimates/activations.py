@@ -82,7 +82,7 @@ def passing(shape: Shape, setup: RunSetup) -> float:
     """Temporary bytes of the backward pass of one block.
 
     The gradients of the feed-forward part's three wide tensors, and three float32 copies of the hidden states. Fitted
-    to the peaks of real steps on a CPU; docs/estimates.md compares this and `kept` with measurements.
+    to the peaks of real steps on a CPU; docs/benchmarks.md has measurements on a GPU.
     """
     return setup.tokens * (3 * shape.intermediate * setup.compute + 12 * shape.hidden)
 

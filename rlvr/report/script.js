@@ -332,7 +332,6 @@ if (packed) {
       document.getElementById("browser").hidden = false;
       window.browser = new Browser(data, packed.dataset.run);
       document.getElementById("unpacking").hidden = true;
-      performance.mark("browsable");
       document.documentElement.dataset.ready = "true";
     } catch (error) {
       document.getElementById("unpacking").textContent = `This browser can't unpack the completions (${error.message}). Open the page in a recent browser, or export them with scripts/rollouts.py.`;

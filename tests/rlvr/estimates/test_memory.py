@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import memory as real
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import activations
@@ -26,6 +25,7 @@ from rlvr.estimates.memory import (
     reference,
 )
 from rlvr.estimates.run_setup import RunSetup, read_setup
+from tests.support import real_memory as real
 
 # 2 x (2 x 256 x 256 + 2 x 64 x 256 + 3 x 704 x 256) in matrices, 1000 x 256 in the shared embedding, and in the rest
 # 2 x (256 + 64 + 64) biases and 5 x 256 of norms.
@@ -226,7 +226,7 @@ def test_vllm_needs_its_base_a_slot_and_a_cache(settings: dict[str, Any], base: 
 
 
 def test_weights_are_loaded_in_16_bits_before_they_are_quantised() -> None:
-    """7B in 4 bits: 16.2 GiB of a process (docs/estimates.md)."""
+    """7B in 4 bits: 16.2 GiB of a process on an H100 (nvidia-smi, 2026-11-22)."""
     from tests.rlvr.estimates.test_parameters import qwen
 
     config = qwen(3584, 18944, 28, 28, 4, 152064, False)

@@ -10,9 +10,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, Qwen2Config
 
-from benchmarks import memory as real
 from rlvr.errors import InputError
 from rlvr.estimates import parameters as counting
+from tests.support import real_memory as real
 
 MODEL = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 ALL_SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]

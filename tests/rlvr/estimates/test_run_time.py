@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import memory as real
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import parameters as counting
@@ -16,6 +15,7 @@ from rlvr.estimates.rollouts import RolloutPlan
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import FAST, SLOW, RunTime, Utilisation, generation_seconds, run_time, training_seconds
 from rlvr.formatting import count
+from tests.support import real_memory as real
 from tests.support.model_families import real_config
 
 CONFIG = real.small()

@@ -1,6 +1,4 @@
-"""Compare the memory estimate (rlvr/estimates) with real tensors on a CPU: the table of docs/estimates.md.
-
-    python -m benchmarks.memory            # a Qwen2 of 50 million parameters with random weights; five minutes
+"""The tensors of small real models on a CPU, which the tests of rlvr/estimates compare with its numbers.
 
 On a CPU, weights, adapters, optimizer states, KV cache and saved activations are the same tensors as on a GPU, and
 temporary tensors nearly so. CUDA's context, fragmentation, NCCL, FlashAttention and TRL's Triton kernel are missing.
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +23,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import activations
 from rlvr.estimates import parameters as counting
-from rlvr.estimates.memory import adapter_bytes, base_weights, optimizer
+from rlvr.estimates.memory import adapter_bytes
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.modeling.loading import keep_4bit_trainable_on_cpu
 
@@ -286,70 +283,8 @@ def expected_step(case: Case) -> float:
     return activations.kept(shape, setup, adapter) + activations.passing(shape, setup) + copies
 
 
-def expected_saved(case: Case) -> float:
-    """The estimate of `saved_bytes`: what is kept, without the block that checkpointing computes again later."""
-    again = (
-        activations.block_bytes_per_token(case.shape, case.setup, case.adapter) * case.setup.tokens
-        if case.setup.checkpointing
-        else 0
-    )
-    return activations.kept(case.shape, case.setup, case.adapter) - again
-
-
 def expected_prefill(case: Case) -> float:
     """The estimate of `prefill_peak`: what reading the prompts takes, and the cache that it fills."""
     width = adapter_bytes(case.setup) if case.setup.peft else 0
     filled = case.prompt / (case.prompt + case.completion)
     return activations.prefill(case.shape, case.setup, width) + activations.cache(case.shape, case.setup) * filled
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    warnings.simplefilter("ignore")
-    config = small(layers=8, hidden=640, vocabulary=20000)
-    rows: list[tuple[str, float, float]] = []
-    full = Case(config, {"dtype": "bfloat16", "bf16": True})
-    model = build(full)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    rows.append(("parameters, as bytes of bfloat16", base_weights(full.parameters, full.setup), weight_bytes(model)))
-    rows.append(("AdamW's states, bfloat16 weights", optimizer(count, full.setup), optimizer_bytes(model)))
-    for nested in (True, False):
-        settings = {**LORA, "dtype": "bfloat16", "load_in_4bit": True, "use_bnb_nested_quant": nested}
-        case = Case(config, settings)
-        model = build(case)
-        measured = weight_bytes(model) - adapter_bytes_of(model)
-        rows.append((f"4-bit weights, nested {nested}".lower(), base_weights(case.parameters, case.setup), measured))
-    adapter = counting.adapter(case.parameters, config, LORA)
-    rows.append(("LoRA of rank 16, float32", adapter.count * 4, adapter_bytes_of(model)))
-    rows.append(("AdamW's states of the LoRA", optimizer(adapter.count, case.setup), optimizer_bytes(model)))
-    for dtype in ("bfloat16", "float32"):
-        case = Case(config, {"dtype": dtype, "bf16": False})
-        rows.append((f"KV cache, {dtype}", activations.cache(case.shape, case.setup), cache_bytes(case)))
-    expected = 256 * activations.TILE_WORDS * 4
-    rows.append(("tile of logits, 256 tokens, float32", expected, tile_bytes(256)))
-    for name, (settings, launcher) in KINDS.items():
-        for attention in ("sdpa", "eager"):
-            for checkpointing in (False, True):
-                made = {**settings, "attn_implementation": attention, "activation_checkpointing": checkpointing}
-                words = f"{name}, {attention}{', checkpointing' if checkpointing else ''}"
-                two, four = (Case(small(layers), made, launcher) for layers in (2, 4))
-                estimated, real = (
-                    (many - few) / 2
-                    for few, many in zip(
-                        *((expected_saved(case), saved_bytes(case)) for case in (two, four)), strict=True
-                    )
-                )
-                rows.append((f"a block, saved by autograd: {words}", estimated, real))
-                if attention == "sdpa":
-                    rows.append((f"peak of a step: {words}", expected_step(four), step_peak(four)))
-        if name != "full, float32 with bf16: true":  # there autocast's copies of the weights come first
-            case = Case(small(4), {**settings, "activation_checkpointing": False}, launcher, prompt=128)
-            rows.append((f"peak of reading prompts: {name}", expected_prefill(case), prefill_peak(case)))
-    print("| what | estimated | measured | ratio |\n|---|---|---|---|")
-    for words, estimated, real in rows:
-        print(f"| {words} | {estimated / 1e6:.3f} MB | {real / 1e6:.3f} MB | {estimated / real:.3f} |")
-
-
-if __name__ == "__main__":
-    main()
