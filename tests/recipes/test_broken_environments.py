@@ -93,7 +93,6 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
         ("counting.py", "untyped.py", "invalid-tool", "a tool without type hints"),
         ("counting.py", "silent_tool.py", "invalid-tool", "a tool without a docstring"),
         ("counting.py", "no_argument.py", "invalid-tool", "an argument that the docstring leaves out"),
-        ("counting.py", "printing.py", "invalid-tool", "a tool that forgets to return its text"),
         ("counting.py", "lacking.py", "package-not-installed", "a package is missing"),
         ("counting.py}", "counting.py, options: {start: many}}", "invalid-option", "an option of the wrong type"),
         ("counting.py}", "counting.py, options: {strat: 1}}", "unknown-option", "a typo in an option"),
