@@ -59,9 +59,6 @@ def folder(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "no_reset": "class NoReset:\n    def add(self) -> str:\n        '''Add.'''\n",
         "untyped": CLASS.replace("number: int", "number"),
         "silent_tool": CLASS.replace('"""Add to the count.', 'x = """Add.'),
-        "printing": CLASS.replace('return f"The count is', 'print(f"The count is').replace(
-            '{self.count}."', '{self.count}.")'
-        ),
         "asking": CLASS.replace("target: int = 3", "goal: int"),
         "no_argument": CLASS.replace("            number: what to add.\n", "            other: what.\n"),
         "lacking": CLASS.replace("import sys", "import no_such_package"),
