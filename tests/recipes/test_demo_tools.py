@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def mean(steps: list[dict[str, Any]], name: str) -> float:
 
 
 def test_the_model_learns_to_call_the_tool_and_answers_rightly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = train(tmp_path, "--max_steps", "20")  # half of the recipe's: they bring most of the gain
     assert 0.15 <= mean(steps[:3], REWARD) <= 0.45 and mean(steps[:3], CALLS) <= 0.4
@@ -58,12 +59,13 @@ def test_the_model_learns_to_call_the_tool_and_answers_rightly(
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["accuracy"] <= 0.02 and evaluation["trained"]["accuracy"] >= 0.75
     capsys.readouterr()
-    assert chat.main([str(tmp_path / "run"), "--prompt", "What is 6 x 7?"]) == 2, "an environment begins with a row"
-    assert chat.main([str(tmp_path / "run"), "--row", "0", "--json"]) == 0
-    played = json.loads(capsys.readouterr().out)["trained"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("What is 6 x 7?\n/row 0\n"))
+    assert chat.main([str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    assert "needs a row" in captured.err, "an environment begins with a row"
     measured = pd.read_parquet(tmp_path / "run" / "completions" / "evaluation_trained.parquet").iloc[0]
-    assert (played["correct"], played["tokens"]) == (measured["correct"], measured["tokens"])
-    assert {message["role"] for message in played["completion"]} <= {"assistant", "tool"}
+    played = captured.out.partition("\ntrained\n")[2]
+    assert f"{measured['tokens']} tokens" in played and ("  right" in played) == measured["correct"]
 
 
 @pytest.mark.usefixtures("without_report")

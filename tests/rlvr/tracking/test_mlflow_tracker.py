@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sqlite3
 import subprocess
@@ -23,6 +24,7 @@ from rlvr.tracking import mlflow_tracker
 from rlvr.tracking.mlflow_tracker import MLflowTracker
 from rlvr.tracking.tracked_run import default_tracking_uri
 from rlvr.training.callbacks import MetricsFile
+from tests.rlvr.tracking.test_final_results import EVALUATION
 from tests.support.mlflow_server import Server
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -239,9 +241,7 @@ def test_a_local_store_gets_all_metrics_in_spite_of_a_full_disk(
     (folder / "recipe.yaml").write_text("seed: 1\nrewards:\n- options:\n    api_key: hush-hush\n")
     (folder / "completions").mkdir()
     (folder / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
-    (folder / "evaluation.json").write_text(
-        '{"base": {"accuracy": 0.25}, "trained": {"accuracy": 0.75}, "difference": {"points": 0.5}}'
-    )
+    (folder / "evaluation.json").write_text(json.dumps(EVALUATION))
     session.tracker.close("FINISHED", timeout_s=PATIENCE_S)
 
     with sqlite3.connect(store) as database:
