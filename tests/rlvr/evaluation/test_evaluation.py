@@ -416,7 +416,7 @@ def test_an_accuracy_that_leaves_out_many_rows_is_warned_of(
     both = {"base": (score, rows), "trained": (summarise([record(True)] * 40, ["r"]), [record(True)] * 40)}
     content = write_evaluation(tmp_path, about, both)
     table = results_table(content)
-    assert "on 40 rows" in heading(content), why
+    assert "on 40 held-out rows" in heading(content), why
     assert f"; {unscored} of 40 answers not judged" in score_in_words(score), why
     swept = sweep_table(write_sweep(tmp_path, about, {4: {"base": (score, rows)}}))
     if warned is None:
