@@ -48,7 +48,7 @@ OURS, TRL = COMMANDS
 CHEAP = ("ends_in_number", "equals_gold")
 SLOW = ("slow_one", "slow_two", "slow_three")
 
-# Those of recipes/demo-arithmetic.yaml, without the 4-bit base: TRL would train its adapter in another type than we do.
+# The keys of recipes/demo-arithmetic.yaml without the 4-bit base. TRL trains its adapter in another type.
 SETTINGS: dict[str, Any] = {
     "model_name_or_path": str(PROJECT / "models" / "tiny-arithmetic"),
     "dtype": "float32",
@@ -301,7 +301,7 @@ def main() -> None:
         slow = report_steps(folder, "Three rewards of 200 ms", SLOW, *((5, 1) if quick else (10, 1)))
         print("\nThree rewards of 200 ms, over the cheap step; from the command to the end of its first step")
         for command in COMMANDS:
-            start_of(command, folder)  # fills the disk cache, and that of datasets
+            start_of(command, folder)  # fills the caches of the disk and of datasets
         tries = [{command: start_of(command, folder) for command in COMMANDS} for _ in range(1 if quick else 3)]
         for command in COMMANDS:
             start = median(one[command] for one in tries)

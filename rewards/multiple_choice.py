@@ -33,7 +33,7 @@ def multiple_choice(
         choices: an optional column: the texts of the choices A, B, … of each row. Without it, only letters are right.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the row's reference is no choice.
+        1.0 or 0.0 for each completion; None if the row's reference is not one of the choices.
     """
     rewards: list[float | None] = []
     reasons: list[str] = []

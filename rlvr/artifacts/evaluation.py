@@ -1,6 +1,6 @@
 """evaluation.json: the results of a held-out evaluation, and how it was made.
 
-A field without a value is not in the file, but for those of a score. What a file lacks has its default here. A file may
+The file leaves out fields without a value, except in a score. A field that a file lacks has its default here. A file may
 come from anywhere, so each value is checked against its type.
 """
 
@@ -228,7 +228,7 @@ class Evaluation(Measured):
 
     @property
     def overall(self) -> Average | Measured:
-        """Accuracies and difference: of several tasks the means, else those of all rows."""
+        """The accuracies and their difference: means over several tasks, or over all rows of one task."""
         return self.average or self
 
     def write(self, folder: Path) -> None:
