@@ -87,8 +87,8 @@ def _entries(value: Any, key: str) -> list[tuple[str, ...]]:
     flat = [term for entry in entries for term in entry]
     if not flat or not all(entries) or not all(isinstance(term, str) and re.search(r"\w", term) for term in flat):
         raise InputError(
-            f'Reward keyword_coverage, {key}: {value!r:.80} is not a list of terms, such as ["refund", ["14 days", "two '
-            'weeks"]]. A term is text with a letter or a digit.',
+            f'Reward keyword_coverage, {key}: {value!r:.80} is not a list of terms, such as ["refund", ["14 days", '
+            '"two weeks"]]. A term is text with a letter or a digit.',
             kind="invalid-row" if key == "keywords" else "invalid-value",
             key=key,
         )

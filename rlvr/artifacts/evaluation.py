@@ -1,7 +1,7 @@
 """evaluation.json: the results of a held-out evaluation, and how it was made.
 
-The file leaves out fields without a value, except in a score. A field that a file lacks has its default here. A file may
-come from anywhere, so each value is checked against its type.
+The file leaves out fields without a value, except in a score. A field that a file lacks has its default here. Each
+value is checked against its type, because a file may come from anywhere.
 """
 
 from __future__ import annotations
