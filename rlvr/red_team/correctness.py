@@ -56,7 +56,7 @@ def judge(target: Target, right: Sequence[float], text: Text, trials: Sequence[T
     own = [trial for trial in trials if trial.made_for == trial.scored_with]
     shares = [trial.total / right[trial.scored_with] for trial in own]
     works = [share >= WORKS for share in shares]
-    unearned = trials if not target.answer_columns else _cannot_be_right(trials)
+    unearned = _cannot_be_right(trials) if target.knows_answers else trials
     left = [trial.total / right[trial.scored_with] for trial in unearned]
     share, works_on = _mean(left), _mean([one >= WORKS for one in left])
     if not is_constant(text) and not is_guess(text):  # rule 2

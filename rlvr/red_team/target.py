@@ -58,6 +58,7 @@ class Target:
         rewards: of the recipe, in its order. The scorer has at least these; its others are not called.
 
     Attributes:
+        knows_answers: whether the task or a column of the rewards says what is right.
         pays_no_reference: after `right_totals`, whether none of the reference answers earned anything.
     """
 
@@ -72,7 +73,9 @@ class Target:
         self.answer_columns = _answer_columns(task, self.rewards)
         self._numbers = self._rows_to_attack()
         self.rows = [dict(task.train[number]) for number in self._numbers]
-        self.answers = [self._answer_key(row) or str(number) for number, row in enumerate(self.rows)]
+        keys = [self._answer_key(row) for row in self.rows]
+        self.knows_answers = any(keys)
+        self.answers = [key or str(number) for number, key in enumerate(keys)]
         self.references = [task.reference(row) for row in self.rows]
         first = task.train.select(range(min(READ_ROWS, len(task.train)))).select_columns(self.answer_columns)
         short = Counter(answer for row in first for answer in short_answers(row, self.answer_columns))

@@ -25,7 +25,12 @@ def test_a_hosts_failure_reason_is_one_line(
     tmp_path: Path, groups: dict[str, list[str]], environment: dict[str, str], words: str, why: str
 ) -> None:
     code = tmp_path / "ml" / "input" / "data" / "code"
-    package = ("rlvr/__init__.py", "rlvr/sagemaker/__init__.py", "rlvr/sagemaker/container/topology.py")
+    package = (
+        "rlvr/__init__.py",
+        "rlvr/public_names.py",
+        "rlvr/sagemaker/__init__.py",
+        "rlvr/sagemaker/container/topology.py",
+    )
     for part in (*package, "scripts/run_finetuning.sh"):
         (code / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(containers.REPOSITORY / part, code / part)
