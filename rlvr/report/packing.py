@@ -1,8 +1,8 @@
 """Pack completions into the page for its browser.
 
 A long run has more completions than a page can hold. The page then holds whole groups, so that the completions of a
-prompt can be compared: first held-out rows, then the first and the last group of prompts that were sampled several
-times, then a group of every step in turn, until the page is full. The page states how many completions it holds.
+prompt can be compared: first held-out rows, then a group of every step in turn, until the page is full. The page states
+how many completions it holds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlvr.formatting import is_number, shorten
-from rlvr.report import reward_explanations
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, other_columns
 from rlvr.report.run_reader import RunRecord
+from rlvr.rescoring import reward_explanations
 from rlvr.rescoring.conversations import SECONDS, STOPPED, call_seconds, cut, fit, is_conversation, turns
 
 # Characters of all completions, of one, and of a prompt; compressed bytes of all.
@@ -80,11 +80,7 @@ def _choose(items: Sequence[Rollout], limit: int) -> list[Rollout]:
     for item in items:
         groups.setdefault((item.stage, item.group), []).append(item)
     left, taken = limit, set[GroupKey]()
-    for share, candidates in (
-        (0.25, _held_out(groups)),
-        (0.35, _first_and_last(groups)),
-        (1.0, _in_turn(groups)),
-    ):
+    for share, candidates in ((0.25, _held_out(groups)), (1.0, _in_turn(groups))):
         reserve = left - int(share * left)
         for names in candidates:
             new = [name for name in names if name not in taken]
@@ -99,16 +95,6 @@ def _choose(items: Sequence[Rollout], limit: int) -> list[Rollout]:
 def _held_out(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:
     for prompt in dict.fromkeys(prompt for stage, prompt in groups if stage < 0):
         yield [(stage, prompt) for stage in (BASE, TRAINED) if (stage, prompt) in groups]
-
-
-def _first_and_last(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:
-    steps: dict[str, list[int]] = {}
-    for stage, prompt in groups:
-        if stage >= 0:
-            steps.setdefault(prompt, []).append(stage)
-    for prompt, stages in steps.items():
-        if len(stages) > 1:
-            yield [(min(stages), prompt), (max(stages), prompt)]
 
 
 def _in_turn(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.result_record import training_seconds
 from rlvr.config.recipe import RESOLVED
 from rlvr.formatting import is_number, mapping, number
 from rlvr.report.run_reader import RunRecord, series_of, steps_of
@@ -109,13 +110,10 @@ def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> s
 
 def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
     """Duration of the training steps, without interruptions."""
-    series = series_of(metrics, "step_time")
-    # The value of a line is the mean of the steps since the line before it.
-    logged = zip([0, *series.steps], series.steps, series.values, strict=False)
-    seconds = sum((step - before) * value for before, step, value in logged)
+    seconds, each_step = training_seconds(metrics), series_of(metrics, "step_time").values
     if not seconds:
         return ""
-    each = f"{number(sum(series.values) / len(series.values))} s a step"
+    each = f"{number(sum(each_step) / len(each_step))} s a step"
     times = [time for time in series_of(metrics, "time").values if 0 <= time < YEAR_3000]
     ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
     return f"{console.duration(seconds)} of training, {each}{ended}"

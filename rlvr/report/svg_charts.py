@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
+from matplotlib.ticker import MaxNLocator
 
 from rlvr.artifacts.evaluation_summary import Bar
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Placeholders for CSS variables, which replace them in matplotlib's output.
 INK, MUTED, GRID, BASE, TRAINED = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05"
@@ -217,8 +218,6 @@ def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequ
 @contextmanager
 def _style(name: str) -> Iterator[None]:
     """Apply the charts' matplotlib settings, and restore the process's settings afterwards."""
-    import matplotlib
-
     # On a new machine, matplotlib builds a font cache and logs that.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # The salt makes the ids, and so the page, reproducible.
@@ -229,8 +228,6 @@ def _style(name: str) -> Iterator[None]:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
-
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
@@ -274,19 +271,17 @@ def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
     the points of each line. Call it after drawing: the layout is unknown before.
     """
     box = axes.get_position()
-    thin = [thin_out(line) for line in lines if line.steps]
-    return json.dumps(
-        {
-            "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
-            "range": [round(float(end), 4) for end in axes.get_xlim()],
-            "unit": unit,
-            "lines": [
-                [line.label, *([_rounded(value) for value in values] for values in (line.steps, line.values))]
-                for line in thin
-            ],
-        },
-        separators=(",", ":"),
-    )
+    content = {
+        "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
+        "range": [round(float(end), 4) for end in axes.get_xlim()],
+        "unit": unit,
+        "lines": [
+            [line.label, *([_rounded(value) for value in values] for values in (line.steps, line.values))]
+            for line in map(thin_out, lines)
+            if line.steps
+        ],
+    }
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _rounded(value: float) -> float:
@@ -295,8 +290,6 @@ def _rounded(value: float) -> float:
 
 def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float = 0.0) -> None:
     """Set about `steps` ticks on the x axis; start the y axis at 0 unless a value is negative."""
-    from matplotlib.ticker import MaxNLocator
-
     axes.xaxis.set_major_locator(MaxNLocator(nbins=steps, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     if min(values) >= 0:

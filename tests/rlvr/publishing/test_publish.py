@@ -13,9 +13,9 @@ from huggingface_hub import constants
 from rlvr.artifacts.directory import write_json
 from rlvr.errors import InputError
 from rlvr.publishing.artifact import find_artifact
+from rlvr.publishing.hub import check_id
 from rlvr.publishing.model_card import published_recipe
 from rlvr.publishing.publish import Publication, prepare, publish
-from rlvr.publishing.settings import check_id
 from rlvr.report.run_reader import read_run
 from scripts import publish as script
 from tests.rlvr.publishing.conftest import write_export
