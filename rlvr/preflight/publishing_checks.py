@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlvr.errors import InputError, Problem
 from rlvr.preflight.components import RunComponents
-from rlvr.publishing.hub import check_id, find_token
+from rlvr.publishing.settings import check_id, find_token
 
 _WITHOUT_EFFECT = ("hub_strategy", "hub_always_push", "hub_revision")
 

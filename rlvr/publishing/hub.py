@@ -1,4 +1,4 @@
-"""The Hugging Face hub: ids of repositories, the token, and one commit with all files.
+"""The Hugging Face hub: what a repository holds, and one commit with all files.
 
 `huggingface_hub` sends the files. It repeats requests that fail, and sends nothing again that has arrived.
 """
@@ -11,54 +11,24 @@ from contextlib import contextmanager
 
 import httpx2
 from huggingface_hub import CommitOperationAdd, HfApi, ModelInfo, get_token
-from huggingface_hub.constants import is_offline_mode
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from huggingface_hub.utils import get_session, logging, validate_repo_id
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import get_session, logging
 
 from rlvr import console
 from rlvr.errors import InputError
+from rlvr.publishing.settings import GIVE_TOKEN, check_id, find_token, one_line
 from rlvr.publishing.upload import Files
 
 _TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
 _AGAIN = "Run the same command again: what has arrived is not sent again."
-_GIVE_TOKEN = (
-    "Set HF_TOKEN or run `hf auth login`. The token needs the right to write (https://huggingface.co/settings/tokens)."
-)
 _CAUSES = {  # by the status of an answer
-    401: ("hub-token-refused", f"the hub does not know the token. {_GIVE_TOKEN}"),
-    403: ("hub-forbidden", f"the token may not write there. {_GIVE_TOKEN}"),
-    404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {_GIVE_TOKEN}"),
+    401: ("hub-token-refused", f"the hub does not know the token. {GIVE_TOKEN}"),
+    403: ("hub-forbidden", f"the token may not write there. {GIVE_TOKEN}"),
+    404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {GIVE_TOKEN}"),
     409: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
     412: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
 }
-
-
-def check_id(repo: str) -> None:
-    """Refuse what can't be the id of a repository.
-
-    Raises:
-        InputError: of kind "invalid-repository".
-    """
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        message = f"{repo} is not the id of a repository: {_one_line(error)} Write user/name."
-        raise InputError(message, kind="invalid-repository", key="repo") from error
-
-
-def find_token() -> str:
-    """The token of this machine's user.
-
-    Raises:
-        InputError: of kind "hub-offline" or "hub-token-missing".
-    """
-    if is_offline_mode():
-        raise InputError("HF_HUB_OFFLINE is set: nothing can be published. Unset it.", kind="hub-offline")
-    token = get_token()
-    if token is None:
-        raise InputError(f"there is no token of the Hugging Face hub. {_GIVE_TOKEN}", kind="hub-token-missing")
-    return token
 
 
 def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
@@ -83,7 +53,7 @@ def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
         repo = repo if "/" in repo else f"{user}/{repo}"
         found = api.model_info(repo) if api.repo_exists(repo) else None
     if found is None:
-        console.info(f"{repo}: will be created.")
+        console.info(f"{repo}: will be created{' as a private one' if private else ''}.")
     else:
         _check_fits(found, files, private)
         kept = [name for name in _names(found) if name not in files and name != ".gitattributes"]
@@ -126,12 +96,7 @@ def _explained(repo: str) -> Iterator[None]:
             cause = cause.__cause__
         said = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", str((cause and cause.server_message) or error))
         said = said.replace(get_token() or "\0", "(token)")
-        kind, text = "hub-failed", f"{_one_line(said)} {_AGAIN}"
+        kind, text = "hub-failed", f"{one_line(said)} {_AGAIN}"
         if cause is not None:
             kind, text = _CAUSES.get(cause.response.status_code, (kind, text))
         raise InputError(f"{repo} was not published: {text}", kind=kind, key="repo") from None
-
-
-def _one_line(text: object) -> str:
-    """The beginning of a message, as one sentence."""
-    return f"{' '.join(str(text).split())[:300].rstrip('.')}."

@@ -15,6 +15,7 @@ from rlvr.publishing import hub
 from rlvr.publishing.artifact import Artifact, find_artifact
 from rlvr.publishing.curves_image import draw_curves
 from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
+from rlvr.publishing.settings import check_id
 from rlvr.publishing.upload import Files, is_part_of_model, scan, size
 
 _RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
@@ -54,7 +55,7 @@ def prepare(artifact: Artifact, repo: str) -> Publication:
     Raises:
         InputError: of kind "invalid-repository".
     """
-    hub.check_id(repo)
+    check_id(repo)
     run, folder = artifact.run, artifact.folder
     image = draw_curves(run)
     card = model_card(

@@ -50,6 +50,10 @@ class Rollout:
     right: bool | None
 
     @property
+    def key(self) -> tuple[int, int]:
+        return self.stage, self.number
+
+    @property
     def text(self) -> str:
         return "\n".join(text for _, text in self.turns)
 

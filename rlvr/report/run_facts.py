@@ -12,7 +12,11 @@ from rlvr.config.recipe import RESOLVED
 from rlvr.formatting import is_number, mapping, number
 from rlvr.report.run_reader import RunRecord, series_of, steps_of
 
-TARGETS = "lora_target_modules"
+SAMPLING = {
+    "num_generations": "groups of {} completions",
+    "temperature": "temperature {}",
+    "max_completion_length": "at most {} tokens",
+}
 YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 
@@ -27,7 +31,7 @@ def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
         "Task": [_with_options(task) for task in run.tasks.values()],
         "Environment": [_environment(entry) for entry in environments],
         "Reward": [_reward(entry) for entry in _mappings(recipe.get("rewards"))],
-        "Sampling": [_sampling(recipe)],
+        "Sampling": [", ".join(text.format(recipe[key]) for key, text in SAMPLING.items() if key in recipe)],
         "Learning rate": [_learning_rate(recipe, metrics)],
         "Steps": [_steps(recipe, metrics)],
         "Time": [_time(metrics)],
@@ -52,7 +56,9 @@ def _trained_weights(recipe: Mapping[str, Any]) -> str:
     if not recipe.get("use_peft"):
         return "all weights (full fine-tuning)"
     bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
-    modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(TARGETS)
+    modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(
+        "lora_target_modules"
+    )
     names = ", ".join(map(str, modules)) if isinstance(modules, list) else modules
     rank = f" of rank {recipe['lora_r']}" if "lora_r" in recipe else ""
     alpha = f", alpha {recipe['lora_alpha']}" if "lora_alpha" in recipe else ""
@@ -76,15 +82,6 @@ def _reward(entry: Mapping[str, Any]) -> str:
     tasks = entry.get("applies_to")
     applies = f", for {', '.join(map(str, tasks))}" if isinstance(tasks, list) else ""
     return f"{factor}{text}{gate}{applies}"
-
-
-def _sampling(recipe: Mapping[str, Any]) -> str:
-    formats = {
-        "num_generations": "groups of {} completions",
-        "temperature": "temperature {}",
-        "max_completion_length": "at most {} tokens",
-    }
-    return ", ".join(text.format(recipe[key]) for key, text in formats.items() if key in recipe)
 
 
 def _launcher(identity: Mapping[str, Any]) -> str:

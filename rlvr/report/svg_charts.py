@@ -62,6 +62,7 @@ STYLE: dict[str, Any] = {
     "savefig.facecolor": "none",
 }
 WHISKER: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3, "capthick": 1.2}  # of an interval
+LEGEND: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 4, "borderaxespad": 0}
 MAX_POINTS = 300  # in a series; more are indistinguishable at this size
 
 
@@ -80,11 +81,8 @@ def thin_out(series: Series, limit: int = MAX_POINTS) -> Series:
     if size <= 1:
         return series
     starts = range(0, len(series.steps), size)
-    return Series(
-        series.label,
-        [fmean(series.steps[start : start + size]) for start in starts],
-        [fmean(series.values[start : start + size]) for start in starts],
-    )
+    steps, values = ([fmean(part[at : at + size]) for at in starts] for part in (series.steps, series.values))
+    return Series(series.label, steps, values)
 
 
 def smoothing_window(points: int) -> int:
@@ -168,7 +166,7 @@ def line_chart(
         if legend:
             axes.set_xlabel("step")
             if len(lines) > 1 or points is not None:
-                _legend(axes, handlelength=1.4)
+                axes.legend(**LEGEND, handlelength=1.4)
         return _svg(figure, name, [*lines, *([points] if points else []), *(band or ())], " %" if share else "")
 
 
@@ -188,7 +186,7 @@ def stacked_chart(name: str, parts: Sequence[Series]) -> str:
         )
         _limit(axes, [sum(values) for values in zip(*(part.values for part in thin), strict=True)], steps=4)
         axes.grid(axis="y")
-        _legend(axes, handlelength=0.8, handletextpad=0.4, columnspacing=0.8, fontsize=8)
+        axes.legend(**LEGEND, handlelength=0.8, handletextpad=0.4, columnspacing=0.8, fontsize=8)
         return _svg(figure, name, parts, " s")
 
 
@@ -235,10 +233,6 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 def _errors(bar: Bar) -> tuple[float, float]:
     """The lengths of the interval below and above an accuracy, in percent."""
     return max(0.0, 100 * (bar.accuracy - bar.interval.low)), max(0.0, 100 * (bar.interval.high - bar.accuracy))
-
-
-def _legend(axes: Axes, **options: Any) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, **options)
 
 
 def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float, style: Any = "solid") -> None:

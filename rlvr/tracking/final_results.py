@@ -126,7 +126,7 @@ def _trackers(run_dir: Path) -> list[str]:
     return [name for name in NAMES if tracked_run(run_dir, name)]
 
 
-def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[str]:
+def add_results(run_dir: Path, folder: Path, limit: int | None = None, *, has_ended: bool = False) -> list[str]:
     """Send the results in a folder to the run of a run directory in each of its trackers.
 
     Results of another folder than the run's own get that folder's name there, since they may be of other rows.
@@ -134,13 +134,15 @@ def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[s
     Args:
         limit: evaluate.py's --limit, which becomes part of the metrics' names: an evaluation of fewer rows must not
             replace the newest value of a whole one.
+        has_ended: whether the run has just ended: MLflow then gets its completions, too.
 
     Returns:
         messages for the user.
     """
     is_own = folder.resolve() == run_dir.resolve()
     part = "/".join([*([] if is_own else [folder.resolve().name]), *([f"first_{limit}"] if limit else [])])
-    return [_send(name, run_dir, folder, part) for name in _trackers(run_dir)]
+    content = "run" if has_ended else "results"
+    return [_send(name, run_dir, folder, part, content) for name in _trackers(run_dir)]
 
 
 def replace_pages(run_dir: Path) -> list[str]:
@@ -153,10 +155,10 @@ def replace_pages(run_dir: Path) -> list[str]:
         return []
     store = store_file(default_tracking_uri(run_dir))
     names = [name for name in _trackers(run_dir) if name != "mlflow" or store is None or store.is_file()]
-    return [_send(name, run_dir, run_dir, metrics=False) for name in names]
+    return [_send(name, run_dir, run_dir, "", "pages") for name in names]
 
 
-def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool = True) -> str:
+def _send(name: str, run_dir: Path, folder: Path, part: str, content: str) -> str:
     """Call `main` in a process; return its message."""
     uri = default_tracking_uri(run_dir) if name == "mlflow" else ""
     where = f"{NAMES[name]} at {redact_uri(uri)}" if uri else NAMES[name]
@@ -164,7 +166,7 @@ def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool 
     try:
         with SlowStep(f"Sending the results to {where}"):
             process = subprocess.run(
-                [*command, name, where, str(run_dir), str(folder), part, "metrics" if metrics else ""],
+                [*command, name, where, str(run_dir), str(folder), part, content],
                 env=process_environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -179,14 +181,16 @@ def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool 
 
 def main() -> None:
     """Send the results that the arguments name to one tracker; print a message."""
-    name, where, run_dir, folder, part, metrics = sys.argv[1:]
+    name, where, run_dir, folder, part, content = sys.argv[1:]
     output = os.dup(1)
     os.dup2(2, 1)  # the trackers print addresses of runs on standard output
     try:
         tracker = importlib.import_module(f"rlvr.tracking.{name}_run")
         with tempfile.TemporaryDirectory() as copies:
-            results = _collect(Path(run_dir), Path(folder), part, Path(copies), all_answers=name == "mlflow")
-            place = tracker.send_results(Path(run_dir), results if metrics else Results(results.files))
+            # transformers' trackers have the completions of training.
+            all_answers = name == "mlflow" and content == "run"
+            results = _collect(Path(run_dir), Path(folder), part, Path(copies), all_answers=all_answers)
+            place = tracker.send_results(Path(run_dir), Results(results.files) if content == "pages" else results)
         message = f"added to the run in {where}{place}"
     except InputError as error:
         message = f"Not sent to {where}: {error}."
@@ -200,7 +204,7 @@ def _collect(run_dir: Path, folder: Path, part: str, copies: Path, *, all_answer
 
     Args:
         copies: a folder for the recipe and a traceback without secrets.
-        all_answers: whether the completions of training go, too; transformers' trackers log them.
+        all_answers: whether the completions of training go, too.
     """
     is_own = folder.resolve() == run_dir.resolve()
     files = [folder / name for name in (*(RUN_FILES if is_own else ()), *RESULTS)]

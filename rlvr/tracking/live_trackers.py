@@ -120,7 +120,7 @@ def close_trackers(recipe: Recipe, outcome: str) -> None:
     if outcome != "KILLED":
         if space := recipe.settings.get("trackio_space_id"):
             os.environ["TRACKIO_SPACE_ID"] = space  # of the process that sends
-        for message in final_results.add_results(recipe.output_dir, recipe.output_dir):
+        for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True):
             print_message(message)
 
 

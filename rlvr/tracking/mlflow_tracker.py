@@ -67,7 +67,7 @@ class MLflowTracker:
     def __init__(
         self, folder: Path, uri: str, params: Mapping[str, Any], tags: Mapping[str, Any], run_name: str | None = None
     ) -> None:
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "run_name": run_name or folder.name,
             "params": flatten_params(params),
             "tags": {str(name): str(value)[:PARAM_LENGTH] for name, value in tags.items()},

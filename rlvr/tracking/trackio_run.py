@@ -6,16 +6,16 @@ import contextlib
 import io
 import secrets
 from pathlib import Path
+from typing import Any
 
 import trackio
-from transformers import TrainingArguments
 
 from rlvr.errors import InputError
 from rlvr.tracking.final_results import Results
 from rlvr.tracking.tracked_run import remember_run, tracked_run
 
 
-def start_run(folder: Path, arguments: TrainingArguments) -> None:
+def start_run(folder: Path, arguments: Any) -> None:
     """Set the name of the run, by which trackio finds it again; another one if the project has a run of this name.
 
     A run of the same name elsewhere, in a Space or on a server, is continued.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import wandb
-from transformers import TrainingArguments
 
 from rlvr.errors import InputError
 from rlvr.tracking.final_results import Results
@@ -20,7 +19,7 @@ from rlvr.tracking.tracked_run import remember_run, tracked_run
 _DEFAULTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "300"}
 
 
-def start_run(folder: Path, arguments: TrainingArguments) -> None:
+def start_run(folder: Path, arguments: Any) -> None:
     """Create the run, or continue that of an earlier session. transformers' callback finds it and logs to it.
 
     If the server does not answer or refuses, this session stays on disk, for `wandb sync`.

@@ -13,9 +13,9 @@ from huggingface_hub import constants
 from rlvr.artifacts.directory import write_json
 from rlvr.errors import InputError
 from rlvr.publishing.artifact import find_artifact
-from rlvr.publishing.hub import check_id
 from rlvr.publishing.model_card import published_recipe
 from rlvr.publishing.publish import Publication, prepare, publish
+from rlvr.publishing.settings import check_id
 from rlvr.report.run_reader import read_run
 from scripts import publish as script
 from tests.rlvr.publishing.conftest import write_export
@@ -124,13 +124,6 @@ def test_without_token_or_network_nothing_is_asked(
     break_it(monkeypatch, tmp_path)
     assert refusal(publication).kind == kind and not hub.requests
     assert script.main([str(run), "--repo", REPO]) == 2
-
-
-def test_an_unknown_token_is_refused_before_a_repository_is_created(
-    hub: HubServer, publication: Publication, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
-    assert refusal(publication).kind == "hub-token-refused" and not hub.count("POST")
 
 
 def test_a_repository_that_exists_keeps_its_other_files_and_they_are_named(

@@ -224,7 +224,7 @@ def test_a_local_store_gets_all_metrics_in_spite_of_a_full_disk(
     (folder / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
     (folder / "evaluation.json").write_text(json.dumps(EVALUATION))
     session.tracker.close("FINISHED", timeout_s=PATIENCE_S)
-    assert add_results(folder, folder) == [f"added to the run in MLflow at {uri}"]
+    assert add_results(folder, folder, has_ended=True) == [f"added to the run in MLflow at {uri}"]
 
     with sqlite3.connect(store) as database:
         (run,) = database.execute("select run_uuid, name, status, artifact_uri from runs").fetchall()
