@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
-from rlvr.errors import InputError
+from rlvr.errors import InputError, disk_full
 from rlvr.formatting import percent, points
 
 if TYPE_CHECKING:
@@ -55,6 +55,11 @@ def main(words: Sequence[str] | None = None) -> int:
             print(json.dumps({"problems": [problem.as_dict() for problem in error.problems]}, indent=2))
         console.error(str(error))
         return 2
+    except Exception as error:
+        if not disk_full(error):
+            raise
+        console.error("The disk is full. Nothing was left behind. Make room, or set --out to a folder on another disk.")
+        return 1
     except KeyboardInterrupt:
         console.error("\nInterrupted. Nothing was left behind: run the same command again.")
         return 130

@@ -22,14 +22,13 @@ from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_writer import resolved_text, write_recipe
 from rlvr.errors import InputError
-from rlvr.formatting import count
+from rlvr.formatting import count, mapping
 
 if TYPE_CHECKING:
     from accelerate import PartialState
 
 STATUS = "run.json"
-# Of a run directory and its checkpoints. Increase it if an older version would misread what a newer one writes. Files
-# without a format are older than this field and count as format 1.
+# Of a run directory and its checkpoints. Increase it if an older version would misread what a newer one writes.
 FORMAT = 1
 LIBRARIES = ("trl", "transformers", "peft", "torch", "accelerate", "deepspeed", "bitsandbytes", "datasets", "vllm")
 ANSWERS = "answers"  # folder of an evaluation's answers, written while it runs
@@ -78,13 +77,8 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     Raises:
         InputError: of kind "later-format".
     """
-    try:
-        content = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict):
-        return None
-    check_format(content.pop("format", 1), folder)
+    content = dict(read_json(folder / STATUS))
+    check_format(content.pop("format", FORMAT), folder)
     return content if "status" in content else None
 
 
@@ -106,6 +100,14 @@ def check_format(format: object, folder: Path) -> None:
 def write_status(folder: Path, status: str, **facts: Any) -> None:
     """Replace run.json. Call it in the main process only."""
     write_json(folder / STATUS, {"format": FORMAT, "status": status, **facts})
+
+
+def read_json(path: Path) -> Mapping[str, Any]:
+    """The JSON object in a file; empty if the file is missing or damaged."""
+    try:
+        return mapping(json.loads(path.read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def write_json(path: Path, content: Any) -> None:

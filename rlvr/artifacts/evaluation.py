@@ -1,7 +1,7 @@
 """evaluation.json: the results of a held-out evaluation, and how it was made.
 
-The file leaves out fields without a value, except in a score. A field that a file lacks has its default here. Each
-value is checked against its type, because a file may come from anywhere.
+The file omits empty fields, except in a score. A field that a file lacks gets its default. Reading checks the type of
+each value, because the file may come from another machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlvr.formatting import count, is_number
 
 FILE = "evaluation.json"
 MODELS = ("base", "trained")
-OFTEN_UNSCORED = 0.05  # of the rows; from here on an accuracy says little of the model
+OFTEN_UNSCORED = 0.05  # share of the rows from which on an accuracy is not compared
 Content = TypeVar("Content")
 
 
@@ -64,7 +64,7 @@ class Difference(Gain):
 
     Attributes:
         gained, lost: rows that went from wrong to right, and from right to wrong.
-        p_value: McNemar's exact test of these two: how likely so uneven a pair is if training changed nothing.
+        p_value: of McNemar's exact test of `gained` against `lost`.
     """
 
     gained: int
@@ -77,21 +77,20 @@ class Score:
     """How one model did on one set of rows.
 
     Attributes:
-        rows: completions scored by the metric; rows that it could not score are in `unscored` and not here.
-        correct: how many of them were right.
+        rows: rows that the verifier judged.
+        correct: rows that are right.
         accuracy: correct / rows.
         interval: Wilson's interval of the accuracy.
-        unscored: rows that the verifier failed to judge.
-        cut_off: fraction of completions that reached the maximal length without ending.
+        unscored: rows that the verifier failed to judge; they are not in `rows`.
+        cut_off: share of the completions that reached the length limit.
         mean_tokens: mean length of a completion.
-        rewards: mean of every reward of the recipe, by its label, over the rows that it scored.
-        unscored_rewards: how many rows a reward did not score, by its label; only those of one task that missed some.
+        rewards: mean of each reward, by its label, over the rows that it scored.
+        unscored_rewards: rows that a reward did not score, by its label. Empty for several tasks.
         by_source, by_difficulty: the accuracy for each value of these columns.
-        lenient: rows that are right whatever their form, among `rows` (rlvr/evaluation/lenient_match.py). None where
-            the data has no answers in text.
-        formatted: rows in the requested form: every reward of the recipe whose name ends in `_format` gave 1. None
-            where there is no such reward.
-        right_without_format: rows that are not in that form but match leniently.
+        lenient: rows with the right answer in any form (rlvr/evaluation/lenient_match.py). None if the data has no
+            answers in text.
+        formatted: rows in the required form: each reward whose name ends in `_format` is 1. None without such a reward.
+        right_without_format: rows with the right answer that are not in the required form.
     """
 
     rows: int
@@ -111,17 +110,17 @@ class Score:
 
     @property
     def measured(self) -> int:
-        """All rows, with those that the verifier did not judge."""
+        """All rows, judged or not."""
         return self.rows + self.unscored
 
     @property
     def is_often_unscored(self) -> bool:
-        """Whether the verifier left out so many rows that an accuracy over the others says little of the model."""
+        """Whether the verifier failed on so many rows that the accuracy is not compared."""
         return self.unscored >= OFTEN_UNSCORED * max(self.measured, 1)
 
     @property
     def unscored_words(self) -> str:
-        """`39 of 40 answers`: those that the verifier did not judge; empty for none."""
+        """`39 of 40 answers`: the answers that the verifier did not judge; "" if it judged all."""
         return f"{self.unscored:,} of {count(self.measured, 'answer')}" if self.unscored else ""
 
 
@@ -196,10 +195,10 @@ class Evaluation(Measured):
     """The content of evaluation.json.
 
     Attributes:
-        recipe to sampled: how it was made, as `rlvr.evaluation.describe_evaluation` returns it.
+        recipe to sampled: how the evaluation was made, from `rlvr.evaluation.describe_evaluation`.
         tasks: the results of each task of a mixture, by its label; empty for one task.
-        average: over several tasks.
-        warnings: why the figures may mislead.
+        average: the means over the tasks of a mixture.
+        warnings: reasons not to trust the figures.
     """
 
     recipe: str = ""
@@ -225,6 +224,11 @@ class Evaluation(Measured):
     average: Average | None = None
     pass_at_k: PassAtK | None = None
     warnings: Sequence[str] = ()
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The limit of a completion; None if unknown."""
+        return self.settings.get("max_new_tokens")
 
     @property
     def overall(self) -> Average | Measured:

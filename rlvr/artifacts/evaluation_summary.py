@@ -194,20 +194,18 @@ def bars(evaluation: Evaluation, column: str = "source") -> tuple[list[tuple[str
     each of the largest `MAX_SOURCES` follows, by name. Empty without a measurement.
     """
     models = [evaluation.base, evaluation.trained]
-    parts: list[Mapping[str, Bar | None]]
+    before: Mapping[str, Bar | None]
+    after: Mapping[str, Bar | None]
     if column == "task":
-        parts = [
-            {label: part.base for label, part in evaluation.tasks.items()},
-            {label: part.trained for label, part in evaluation.tasks.items()},
-        ]
+        before = {label: part.base for label, part in evaluation.tasks.items()}
+        after = {label: part.trained for label, part in evaluation.tasks.items()}
     else:
-        by_source = column == "source"
-        parts = [{} if one is None else one.by_source if by_source else one.by_difficulty for one in models]
+        before, after = ({} if score is None else getattr(score, f"by_{column}") for score in models)
     rows = {
-        name: max(bar.rows for part in parts if (bar := part.get(name)) is not None)
-        for name in dict.fromkeys(name for part in parts for name, bar in part.items() if bar is not None)
+        name: max(bar.rows for bar in pair if bar is not None)
+        for name, pair in {name: (before.get(name), after.get(name)) for name in {**before, **after}}.items()
+        if any(pair)
     }
-    before, after = parts
     known = [score.rows for score in models if score is not None]
     shown = [(f"all ({max(known):,})", _drawn(models[0]), _drawn(models[1]))] if any(known) else []
     if len(rows) > 1:

@@ -5,14 +5,12 @@ It lists each file with its sha256, and has a digest of itself. It names no path
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts import directory
-from rlvr.artifacts.result_record import content_digest, file_digest
+from rlvr.artifacts.sealed_json import damaged, file_digest, read_sealed, seal, write_sealed
 from rlvr.errors import InputError
 
 FILE = "export.json"
@@ -21,23 +19,12 @@ FORMAT = 1  # increase it if an older version would misread a record
 
 @dataclass(frozen=True)
 class Remeasurement:
-    """One artifact, loaded as a user loads it and asked the rows of the run again.
+    """One artifact, loaded as a user loads it and asked the rows of the run again (docs/export.md has the fields).
 
     Attributes:
         file: the file that was asked; "" for the whole folder.
-        loaded: how it was loaded: the program, dtype and quantisation.
-        rows: the first rows of the held-out split.
-        before, after: `correct`, `rows`, `accuracy` and `interval` of the run and of the artifact.
-        difference: artifact minus run on the same rows, with `p_value` of McNemar's exact test.
-        same_answers: rows whose greedy answer is the same text.
-        least_same: the share of rows that must have the same answer.
-        same_prompts: rows whose prompt has the run's tokens with the artifact's tokenizer and chat template; None where
-            that can't be compared.
-        likelihood_shift: how far the log-probabilities of the run's first answers moved, as a share of their size; None
-            where the answers are conversations.
-        most_shift: the limit of it.
-        detectable_points: the smallest loss of accuracy that McNemar's test tells from chance on so many rows.
-        faults: why it is worse than the run; empty if it isn't.
+        same_prompts: None where prompts can't be compared.
+        likelihood_shift: None where the answers are conversations.
     """
 
     file: str
@@ -57,18 +44,14 @@ class Remeasurement:
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """The content of export.json.
+    """The content of export.json (docs/export.md).
 
     Attributes:
         kind: "merged", "gguf" or "adapter".
-        run: name of the run directory.
         result: digest of the run's result.json.
         recipe, recipe_digest, train_digest, held_out_digest: as in `ResultRecord`.
         base: `name`, `revision`, `digest`; `only_local` if no hub id is known.
-        dtype: of the weights; of an adapter, that of its base.
-        metric: that decides whether an answer is right.
-        measured: each artifact.
-        versions: of the libraries.
+        metric: the metric that decides whether an answer is right.
         files: sha256 by name.
     """
 
@@ -86,18 +69,13 @@ class ExportRecord:
     versions: Mapping[str, str]
     files: Mapping[str, str]
 
-    @property
-    def digest(self) -> str:
-        """sha256 of the canonical content."""
-        return content_digest({"format": FORMAT, **asdict(self)})
-
     def as_dict(self) -> dict[str, Any]:
         """Return what `write` writes."""
-        return {"format": FORMAT, **asdict(self), "sha256": self.digest}
+        return seal(asdict(self), FORMAT)
 
     def write(self, folder: Path) -> None:
         """Write the record atomically."""
-        directory.write_json(folder / FILE, self.as_dict())
+        write_sealed(folder / FILE, asdict(self), FORMAT)
 
 
 def digest_files(folder: Path) -> dict[str, str]:
@@ -111,32 +89,16 @@ def read_export(folder: Path) -> ExportRecord:
     Raises:
         InputError: of kind "no-record", "damaged-file", "later-format" or "hash-mismatch".
     """
-    path = folder / FILE
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version, digest = content.pop("format"), content.pop("sha256")
-    except FileNotFoundError:
-        message = f"{folder} has no {FILE}: it is not an export. Name a folder that scripts/export.py wrote."
-        raise InputError(message, kind="no-record", path=path) from None
-    except (OSError, ValueError, AttributeError, KeyError):
-        raise _damaged(path) from None
-    if version != FORMAT:
-        message = f"{path} has the format {version}, and this version reads {FORMAT}. Update the project."
-        raise InputError(message, kind="later-format", path=path)
+    path, fix = folder / FILE, "Export the run again."
+    missing = f"{folder} has no {FILE}: it is not an export. Name a folder that scripts/export.py wrote."
+    content = read_sealed(path, FORMAT, lambda: missing, fix)
     try:
         measured = [Remeasurement(**part) for part in content.pop("measured")]
         record = ExportRecord(**content, measured=measured)
     except (TypeError, KeyError):
-        raise _damaged(path) from None
+        raise damaged(path, fix) from None
     changed = sorted(set(record.files.items()) ^ set(digest_files(folder).items()))
-    if digest != record.digest or changed:
-        what = changed[0][0] if changed else FILE
-        message = f"{folder / what} was changed, added or removed after it was measured. Export the run again."
-        raise InputError(message, kind="hash-mismatch", path=folder / what)
+    if changed:
+        message = f"{folder / changed[0][0]} was changed, added or removed after it was measured. {fix}"
+        raise InputError(message, kind="hash-mismatch", path=folder / changed[0][0])
     return record
-
-
-def _damaged(path: Path) -> InputError:
-    return InputError(
-        f"{path} can't be read: it is no record of an export. Export the run again.", kind="damaged-file", path=path
-    )

@@ -73,7 +73,7 @@ def open_run(folder: Path, overrides: Sequence[str] = ()) -> FinishedRun:
             path=folder,
         )
     record = read_record(folder)
-    if record.trained is None or "trained" not in (record.evaluation or {}):
+    if record.trained is None or record.measured.trained is None:
         raise InputError(
             f"The trained model of {folder} was never measured. Run `python scripts/evaluate.py --config "
             f"{folder}/recipe.yaml --adapter {folder}/{record.trained} --compare base --output {folder}`.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from accelerate import PartialState
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast, broadcast_object_list, gather_object
 
 CHUNK_BYTES = 64 * 2**20
 
@@ -20,8 +20,6 @@ def copy_to_all_hosts(folder: Path, state: PartialState) -> None:
     """
     if state.num_processes == 1:
         return
-    from accelerate.utils import broadcast_object_list, gather_object
-
     is_missing = not _is_on_shared_disk(folder, state)
     if not any(gather_object([is_missing])):
         return
@@ -41,8 +39,6 @@ def copy_to_all_hosts(folder: Path, state: PartialState) -> None:
 
 def _is_on_shared_disk(folder: Path, state: PartialState) -> bool:
     """Whether this process sees a file that the main process has just written. Collective."""
-    from accelerate.utils import broadcast_object_list
-
     marker = folder / broadcast_object_list([f".{secrets.token_hex(8)}"])[0]
     if state.is_main_process:
         marker.touch()
@@ -55,9 +51,6 @@ def _is_on_shared_disk(folder: Path, state: PartialState) -> bool:
 
 
 def _copy_file(path: Path, size: int, state: PartialState, writes: bool) -> None:
-    import torch
-    from accelerate.utils import broadcast
-
     with ExitStack() as stack:
         source = stack.enter_context(path.open("rb")) if state.is_main_process else None
         partial = path.with_name(f".{path.name}.partial")

@@ -6,19 +6,21 @@ equal runs have equal records except for `times`, `command` and `commit`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from rlvr.artifacts import directory, evaluation
 from rlvr.artifacts.evaluation import Evaluation, Measured, as_json, from_json, read_evaluation
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
+from rlvr.artifacts.sealed_json import content_digest, damaged, file_digest, read_sealed, seal, write_sealed
 from rlvr.config import schema
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import RESOLVED, Recipe
@@ -27,6 +29,7 @@ from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping, without_folder
 from rlvr.health.run_metrics import short_name
+from rlvr.modeling import adapters, loading
 
 FILE = "result.json"
 FORMAT = 1  # increase it if an older version would misread a record
@@ -39,37 +42,7 @@ _OF_A_CHECKPOINT = ("training_args.bin", "trainer_state.json", "complete.json")
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """The content of result.json.
-
-    Attributes:
-        recipe: file name without .yaml.
-        recipe_digest: of the recipe as it ran, without seeds, paths and logging.
-        model: the base: an id on the hub, or the name of a folder.
-        revision: the commit of a model from the hub.
-        base_digest: of the base's weights, if it was a folder.
-        trained: the folder of what was measured: "adapter", "model" or "checkpoint-N".
-        task: its name and options; of several tasks, `tasks` has the name, options and weight of each by its label.
-        rewards: name and weight.
-        train_digest: of the training prompts in their order.
-        held_out_digest: of the held-out rows that were answered; None if nothing was measured.
-        evaluation: metric, split, decoding, max_new_tokens, `base`, `trained` and `difference` as in evaluation.json;
-            of several tasks, also `tasks` and `average`; None if nothing was measured.
-        seeds: `seed` and `data_seed`.
-        processes: how many trained together.
-        launcher: "plain" for python and ddp.
-        steps: optimizer steps.
-        stopped_early: whether training ended before its last step.
-        tokens: `trained`: of prompts and completions, TRL's num_tokens; `generated`: of completions alone.
-        versions: of the libraries.
-        hardware: `cpu` and `gpu`.
-        files: sha256 of evaluation.json, and of the model's files in `trained`.
-        times: `finished` (UTC), and `training_hours` without interruptions.
-        command: as it was typed, without secrets, hosts and folders; of a run that was continued, its last start.
-        commit: of the project's checkout at that start, "-dirty" behind it if files differed; None outside of one.
-        recipe_file_digest: of the keys in the recipe's file at that start, without overrides, seeds, paths and logging.
-        completions_per_update: of each optimizer step, over all processes.
-
-    """
+    """The content of result.json (docs/results.md has the fields)."""
 
     recipe: str
     recipe_digest: str
@@ -100,7 +73,7 @@ class ResultRecord:
     @property
     def digest(self) -> str:
         """sha256 of the canonical content."""
-        return content_digest(self._content())
+        return str(seal(asdict(self), FORMAT)["sha256"])
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -111,14 +84,13 @@ class ResultRecord:
     @property
     def measured(self) -> Evaluation:
         """The evaluation; empty if nothing was measured."""
-        return from_json(Evaluation, self.evaluation or {})
+        content = dict(self.evaluation or {})
+        settings = {"max_new_tokens": content.pop("max_new_tokens", None)}
+        return from_json(Evaluation, {**content, "settings": settings})
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        directory.write_json(path, {**self._content(), "sha256": self.digest})
-
-    def _content(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        write_sealed(path, asdict(self), FORMAT)
 
 
 def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> ResultRecord:
@@ -134,8 +106,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
     if trained is None and is_complete:
         trained = "adapter" if recipe.settings.get("use_peft") else "model"
     metrics = read_metrics(folder / "metrics.jsonl")
-    file = folder / "versions.json"
-    versions = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    versions = directory.read_json(folder / "versions.json")
     record = ResultRecord(
         recipe=_name(folder, recipe),
         recipe_digest=recipe_digest(folder),
@@ -200,32 +171,13 @@ def read_record(path: Path) -> ResultRecord:
         InputError: of kind "no-record", "damaged-file", "later-format" or "hash-mismatch".
     """
     folder, path = (path, path / FILE) if path.is_dir() else (path.parent, path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version, digest = content.pop("format"), content.pop("sha256")
-    except FileNotFoundError:
-        raise InputError(_why_missing(folder, path), kind="no-record", path=path) from None
-    except (OSError, ValueError, AttributeError, KeyError):
-        raise _damaged(path) from None
-    if version != FORMAT:
-        raise InputError(
-            f"{path} was written by another version of grpo-recipes: its format is {version}, and this version reads "
-            f"{FORMAT}. Update the project.",
-            kind="later-format",
-            path=path,
-        )
-    if digest != content_digest({"format": version, **content}):
-        raise InputError(
-            f"{path} was changed after it was written: its sha256 does not fit its content. Restore the file, or "
-            "measure the run again (scripts/evaluate.py).",
-            kind="hash-mismatch",
-            path=path,
-        )
+    fix = "Restore the file, or measure the run again (scripts/evaluate.py)."
+    content = read_sealed(path, FORMAT, lambda: _why_missing(folder, path), fix)
     try:
         record = ResultRecord(**content)
-        from_json(Evaluation, record.evaluation or {})
+        _ = record.measured
     except (TypeError, ValueError):
-        raise _damaged(path) from None
+        raise damaged(path, fix) from None
     return record
 
 
@@ -259,19 +211,15 @@ def digested_keys(content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in _NOT_IN_DIGEST}
 
 
-def training_seconds(metrics: list[dict[str, Any]]) -> float:
+def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:
     """Seconds of the training steps, without interruptions."""
-    # The value of a line is the mean of the steps since the line before it.
-    return sum(line["step_time"] * steps for line, steps in _steps(metrics) if is_number(line.get("step_time")))
-
-
-def _steps(metrics: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Each line of training steps, and the steps since the one before it."""
-    before = 0
+    seconds, before = 0.0, 0
     for line in metrics:
         if is_number(line.get("step_time")):
-            yield line, line["step"] - before
+            # The value of a line is the mean of the steps since the line before it.
+            seconds += line["step_time"] * (line["step"] - before)
             before = line["step"]
+    return seconds
 
 
 def _completions_per_update(recipe: Recipe, processes: int) -> int:
@@ -309,8 +257,6 @@ def _task(spec: TaskSpec) -> dict[str, Any]:
 
 def _base(recipe: Recipe) -> dict[str, Any]:
     """The fields of a record that name the base model."""
-    from rlvr.modeling import adapters, loading
-
     name = str(recipe.settings["model_name_or_path"])
     folder = Path(loading.find_model(name))
     if folder.is_dir():
@@ -328,7 +274,7 @@ def _measured(folder: Path) -> dict[str, Any]:
         "metric": short_name(content.metric),
         "split": content.split,
         "decoding": content.decoding,
-        "max_new_tokens": content.settings.get("max_new_tokens"),
+        "max_new_tokens": content.max_new_tokens,
     }
     tasks = {label: {"metric": part.metric, **_figures(part)} for label, part in content.tasks.items()}
     others = {"verifier": content.verifier, **_figures(content), "tasks": tasks, "average": as_json(content.average)}
@@ -345,8 +291,6 @@ def _figures(results: Measured) -> dict[str, Any]:
 
 
 def _rows_digest(table: Path) -> str:
-    import pyarrow.parquet as pq
-
     columns = [name for name in ("row", "prompt", "final_answer") if name in pq.read_schema(table).names]
     return content_digest(pq.read_table(table, columns=columns).to_pylist())
 
@@ -360,24 +304,6 @@ def _files(folder: Path, trained: str | None) -> dict[str, str]:
         for path in paths
         if path.is_file() and path.suffix in _MODEL_FILES and path.name not in _OF_A_CHECKPOINT
     }
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def content_digest(content: Any) -> str:
-    """sha256 of the canonical JSON of a content."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _damaged(path: Path) -> InputError:
-    return InputError(
-        f"{path} can't be read: it is no record of a run. Restore the file.", kind="damaged-file", path=path
-    )
 
 
 def _why_missing(folder: Path, path: Path) -> str:

@@ -24,8 +24,8 @@ from rlvr.artifacts.evaluation import (
     from_json,
 )
 from rlvr.artifacts.evaluation_summary import interval_words
-from rlvr.artifacts.result_record import content_digest
 from rlvr.artifacts.run_lock import refuse_if_in_use
+from rlvr.artifacts.sealed_json import content_digest
 from rlvr.config.project import PACKAGE
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec

@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+
+from transformers.utils import cached_file
 
 from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
 from rlvr.artifacts.finished_run import FinishedRun, open_run
 from rlvr.errors import InputError
-from rlvr.export import gguf_file
-from rlvr.export.adapter import write_adapter
-from rlvr.export.merged import merged_dtype, write_merged
-from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder, remeasure_gguf
+from rlvr.export.merged import merged_dtype, write_adapter, write_merged
+from rlvr.export.quantization import OWN_TYPES, check_installed, quantize, read_quantizations
+from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder
 from rlvr.modeling import loading
 from rlvr.scoring.reward import metrics_of
 
 KINDS = ("merged", "gguf", "adapter")
-SPARE = 100 * 2**20  # for tokenizers, and what else the disk has to take meanwhile
 
 
 @dataclass(frozen=True)
@@ -60,22 +61,25 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
         InputError: as the checks say; nothing is written.
         ExportRefused: it is worse than chance allows; nothing is kept.
     """
-    _check_target(out)
-    quantizations = gguf_file.read_quantizations(plan.quantization)
+    if out.exists():
+        message = f"--out {out} exists. Name a new folder, or remove this one."
+        raise InputError(message, kind="would-overwrite", key="--out", path=out)
+    quantizations = read_quantizations(plan.quantization)
     if plan.quantization is not None and plan.kind != "gguf":
         message = f"--quantization is for --to gguf, not for --to {plan.kind}. Remove it."
         raise InputError(message, kind="conflicting-keys", key="--quantization")
     if plan.dtype is not None and plan.kind == "adapter":
         raise InputError("--dtype is not for --to adapter. Remove it.", kind="conflicting-keys", key="--dtype")
     if plan.kind == "gguf":
-        gguf_file.check_installed()
+        check_installed()
     run = open_run(run_dir)
     console.error(f"{run_dir}: loading torch and transformers …")
     console.silence_loading_bars()
     dtype, reason = merged_dtype(run, plan.dtype)
     if plan.kind == "gguf":
+        from rlvr.export import gguf_file
+
         gguf_file.check_model(run.weights if not run.is_adapter else _base_folder(run))
-    check_space(out.parent, estimate_bytes(run, plan.kind, dtype, quantizations))
     console.error(f"{run.name}: weights in {dtype} ({reason}).")
     with _written_beside(out) as folder, open_held_out(run, plan.rows) as held:
         if plan.kind == "adapter":
@@ -88,7 +92,7 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
         else:
             measured = _write_gguf(run, held, folder, dtype, quantizations)
         for path in folder.iterdir():
-            path.chmod(0o666 & ~_umask())  # safetensors writes for this user alone
+            path.chmod(folder.stat().st_mode & 0o666)  # safetensors writes for this user alone
         record = _record(
             run, plan.kind, dtype, " + ".join(reward.label for reward in metrics_of(held.metric)), measured, folder
         )
@@ -109,6 +113,8 @@ def _write_gguf(
     run: FinishedRun, held: HeldOut, folder: Path, dtype: str, quantizations: list[str]
 ) -> list[Remeasurement]:
     """Write one file in the dtype of the run, or one for each quantisation, and measure each."""
+    from rlvr.export import gguf_file, llama_cpp
+
     files = {kind: folder / f"{run.name}-{kind}.gguf" for kind in quantizations or [dtype]}
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         merged, whole = Path(scratch) / "merged", Path(scratch) / "whole.gguf"
@@ -116,13 +122,13 @@ def _write_gguf(
         with console.SlowStep("Merging and converting"):
             write_merged(run, merged, dtype)
             for kind, file in files.items():
-                if kind in gguf_file.OWN_TYPES:
+                if kind in OWN_TYPES:
                     gguf_file.write_gguf(merged, file, kind)
                     continue
                 if not whole.exists():
                     gguf_file.write_gguf(merged, whole, dtype)
-                gguf_file.quantize(whole, file, kind)
-    return [remeasure_gguf(held, file, kind) for kind, file in files.items()]
+                quantize(whole, file, kind)
+    return [llama_cpp.remeasure_gguf(held, file, kind) for kind, file in files.items()]
 
 
 def _faults(record: ExportRecord) -> list[str]:
@@ -133,6 +139,7 @@ def _faults(record: ExportRecord) -> list[str]:
 def _record(
     run: FinishedRun, kind: str, dtype: str, metric: str, measured: list[Remeasurement], folder: Path
 ) -> ExportRecord:
+    packages = ("gguf", "xllamacpp") if kind == "gguf" else ()
     return ExportRecord(
         kind=kind,
         run=run.name,
@@ -145,16 +152,9 @@ def _record(
         dtype=dtype,
         metric=metric,
         measured=measured,
-        versions=_versions(kind),
+        versions=directory.versions() | {name: version(name) for name in packages},
         files=digest_files(folder),
     )
-
-
-def _versions(kind: str) -> Mapping[str, str]:
-    from importlib.metadata import version
-
-    own = ("gguf", "xllamacpp") if kind == "gguf" else ()
-    return directory.versions() | {name: version(name) for name in own}
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -166,13 +166,12 @@ def _written_beside(out: Path) -> Iterator[Path]:
     """A new folder beside the target. Unless it was renamed, it is removed, with the parents that it needed."""
     new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        folder = out.with_name(f".{out.name}.{os.getpid()}")
+        folder.mkdir(parents=True)
     except OSError as error:
         message = f"--out {out} can't be written: {error.strerror}. Name another folder."
         raise InputError(message, kind="unwritable", key="--out", path=out) from error
     try:
-        folder.chmod(0o777 & ~_umask())  # mkdtemp's own is for this user alone
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -181,55 +180,9 @@ def _written_beside(out: Path) -> Iterator[Path]:
                 parent.rmdir()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _check_target(out: Path) -> None:
-    if out.exists():
-        message = f"--out {out} exists. Name a new folder, or remove this one."
-        raise InputError(message, kind="would-overwrite", key="--out", path=out)
-
-
 def _base_folder(run: FinishedRun) -> Path:
     """The folder of the base's configuration and tokenizer, in the hub's cache if it has an id there."""
     found = Path(loading.find_model(str(run.recipe.settings["model_name_or_path"])))
     if found.is_dir():
         return found
-    from transformers.utils import cached_file
-
     return Path(str(cached_file(run.record.model, "config.json", revision=run.record.revision))).parent
-
-
-def estimate_bytes(run: FinishedRun, kind: str, dtype: str, quantizations: list[str]) -> int:
-    """The most bytes that an export needs on the disk, from the shapes of the model."""
-    if kind == "adapter":
-        return sum(path.stat().st_size for path in run.weights.iterdir())
-    model = loading.skeleton(run.recipe, loading.load_config(run.recipe))
-    model.tie_weights()
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    bits = gguf_file.BITS[dtype]  # of the merged folder
-    if kind == "gguf":
-        bits += sum(gguf_file.BITS[name] for name in quantizations or [dtype])
-        bits += gguf_file.BITS[dtype] if set(quantizations) - set(gguf_file.OWN_TYPES) else 0
-    return int(weights * bits / 8)
-
-
-def check_space(parent: Path, needed: int) -> None:
-    """Check, before anything is written, that the disk has room.
-
-    Raises:
-        InputError: of kind "no-space".
-    """
-    existing = next(folder for folder in (parent.resolve(), *parent.resolve().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed + SPARE:
-        raise InputError(
-            f"The export needs about {(needed + SPARE) / 2**30:.1f} GiB, and {existing} has {free / 2**30:.1f} GiB "
-            "free. Free some, or name a folder on another disk with --out.",
-            kind="no-space",
-            key="--out",
-            path=parent,
-        )

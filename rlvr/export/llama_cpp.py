@@ -1,24 +1,23 @@
-"""Ask a GGUF file through llama.cpp on the CPU: its server (package xllamacpp) in a process of its own.
-
-The process ends with this one, and a crash of llama.cpp is an error here.
-"""
+"""Measure a GGUF file with llama.cpp's server (package xllamacpp) on the CPU."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import httpx2
+import xllamacpp
+from transformers import PreTrainedTokenizerBase
+
+from rlvr.artifacts.export_record import Remeasurement
 from rlvr.errors import InputError
+from rlvr.evaluation import greedy_decoding
 from rlvr.evaluation.engines import Completion, Decoding
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from rlvr.export.remeasure import LIMITS, QUANTIZED, HeldOut, remeasure
+from rlvr.modeling import loading
+from rlvr.modeling.threads import MIN_HIDDEN_SIZE, available_cores
 
 PARALLEL = 4  # answers at a time
 
@@ -36,25 +35,18 @@ class LlamaCppEngine:
     """
 
     def __init__(self, file: Path, tokenizer: PreTrainedTokenizerBase, *, context: int, threads: int) -> None:
-        import httpx2
-
         self.tokenizer, self._file = tokenizer, file
-        words = [sys.executable, "-m", "rlvr.export.llama_cpp", file, PARALLEL * context, PARALLEL, threads]
-        # A file: a full pipe without a reader would block the engine. SIM115: it stays open as long as the engine.
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [str(word) for word in words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for this process
-        )
-        assert self._process.stdout is not None
-        address = self._process.stdout.readline().strip()
-        if not address:
-            raise self._failure()
-        self._client = httpx2.Client(base_url=address, timeout=None, trust_env=False)
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(file)
+        parameters.n_ctx, parameters.n_parallel = PARALLEL * context, PARALLEL
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+        parameters.warmup = parameters.ui = False
+        parameters.verbosity = 0  # errors
+        try:
+            self._server = xllamacpp.Server(parameters)
+        except RuntimeError as error:
+            raise self._failure(str(error)) from error
+        self._client = httpx2.Client(base_url=self._server.listening_address, timeout=None, trust_env=False)
 
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         assert decoding.sampling is None, "an export is measured greedily"
@@ -99,50 +91,50 @@ class LlamaCppEngine:
         return self.encode_text(answer["prompt"])
 
     def _ask(self, path: str, **body: Any) -> dict[str, Any]:
-        import httpx2
-
-        try:
-            response = self._client.post(path, json=body)
-        except httpx2.TransportError as error:
-            raise self._failure() from error
+        response = self._client.post(path, json=body)
         if response.is_error:
             raise self._failure(response.text[:300])
         return dict(response.json())
 
-    def _failure(self, why: str = "") -> InputError:
-        if not why:
-            self.close()
-            self._errors.seek(0)
-            why = self._errors.read()
-        lines = [line.strip() for line in why.splitlines() if line.strip()] or ["it ended without a message"]
+    def _failure(self, why: str) -> InputError:
         return InputError(
-            f"llama.cpp can't load or ask {self._file.name}: {lines[-1]}. Update the package xllamacpp, or use --to "
-            "merged.",
+            f"llama.cpp can't load or ask {self._file.name}: {why}. Update the package xllamacpp, or use --to merged.",
             kind="llama-cpp-failed",
             path=self._file,
         )
 
     def close(self) -> None:
-        """End the process."""
-        with suppress(BrokenPipeError):  # it has ended
-            self._process.communicate()
+        """Stop the server, which frees the model."""
+        self._client.close()
+        del self._server
 
 
-def serve(file: str, context: str, parallel: str, threads: str) -> None:
-    """Serve a file on a free port of this host until standard input ends; print the address."""
-    import xllamacpp
+def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
+    """Measure a GGUF file with llama.cpp.
 
-    parameters = xllamacpp.CommonParams()
-    parameters.model.path = file
-    parameters.n_ctx, parameters.n_parallel = int(context), int(parallel)
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = int(threads)
-    parameters.warmup = False
-    parameters.ui = False
-    parameters.verbosity = 0  # errors
-    server = xllamacpp.Server(parameters)
-    print(server.listening_address, flush=True)
-    sys.stdin.read()
+    Its chat template and tokenizer have to make the run's tokens of each prompt, and of each of the run's answers.
+    """
+    recipe = held.recipe
+    config = loading.load_config(recipe).get_text_config()
+    room = max(map(len, held.ids)) + greedy_decoding(held.task, recipe).max_new_tokens + 16
+    context = config.max_position_embeddings if recipe.environments else min(room, config.max_position_embeddings)
+    number = 1 if config.hidden_size < MIN_HIDDEN_SIZE else available_cores()
+    engine = LlamaCppEngine(file, held.tokenizer, context=context, threads=number)
+    options = held.recipe.settings.get("chat_template_kwargs")
+    try:
+        same_prompts = None
+        if not recipe.environments:
+            same_prompts = sum(
+                engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
+                for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
+            )
+        loaded = {"program": "llama.cpp", "dtype": kind}
+        limits = LIMITS.get(kind, QUANTIZED)
+        return remeasure(held, engine, engine.log_probabilities, file.name, loaded, limits, same_prompts)
+    finally:
+        engine.close()
 
 
-if __name__ == "__main__":
-    serve(*sys.argv[1:])
+def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[str, Any]) -> bool:
+    text = record["completion"]
+    return engine.encode_text(text, add_special=False) == held.tokenizer.encode(text, add_special_tokens=False)

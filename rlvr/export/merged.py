@@ -1,16 +1,21 @@
-"""Merge an adapter into its base: one whole model, as the run computed it.
+"""Write weights: an adapter merged into its base, as the run computed it, or the adapter alone.
 
-A quantised base is dequantised first, and not replaced by the weights from before quantisation: the adapter was trained
-on the quantised ones, and on others it answers differently (docs/export.md has figures). PEFT's own merge into a
-4-bit base would round the sum to 4 bits again.
+A quantised base is dequantised before the merge, and not replaced by the weights from before quantisation: the adapter
+was trained on the quantised ones, and on others it answers differently (docs/export.md has figures). PEFT's own merge
+into a 4-bit base would round the sum to 4 bits again.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from peft import PeftModel
+
+from rlvr.artifacts.directory import write_json
 from rlvr.artifacts.finished_run import FinishedRun
 from rlvr.errors import InputError
 from rlvr.modeling import loading
@@ -44,9 +49,6 @@ def write_merged(run: FinishedRun, folder: Path, dtype: str) -> None:
     if not run.is_adapter:
         copy_model(run.weights, folder)
         return
-    import torch
-    from peft import PeftModel
-
     recipe = replace(run.recipe, settings={**run.recipe.settings, "dtype": dtype})
     tokenizer = loading.load_tokenizer(recipe, chat=False)
     model = loading.load_model(recipe, tokenizer)
@@ -63,3 +65,18 @@ def copy_model(source: Path, folder: Path) -> None:
     for path in sorted(source.iterdir()):
         if path.suffix in MODEL_FILES and path.name not in _NOT_COPIED:
             shutil.copyfile(path, folder / path.name)
+
+
+def write_adapter(run: FinishedRun, folder: Path) -> None:
+    """Copy the adapter in PEFT's layout, with the name and revision of its base for PEFT and vLLM.
+
+    Raises:
+        InputError: the run trained all weights.
+    """
+    if not run.is_adapter:
+        message = f"{run.folder} trained all weights and has no adapter. Use --to merged."
+        raise InputError(message, kind="not-an-adapter", key="--to")
+    copy_model(run.weights, folder)
+    config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    config |= {"base_model_name_or_path": run.base["name"], "revision": run.base["revision"]}
+    write_json(folder / "adapter_config.json", config)

@@ -8,13 +8,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlvr.artifacts.evaluation import Evaluation, from_json, read_evaluation
 from rlvr.artifacts.export_record import Remeasurement
+from rlvr.artifacts.finished_run import FinishedRun
 from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
+from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.evaluation import (
     TransformersEngine,
@@ -29,19 +36,12 @@ from rlvr.evaluation.engines import Engine
 from rlvr.evaluation.evaluate import Records, measure
 from rlvr.evaluation.scores import compare
 from rlvr.evaluation.statistics import mcnemar, wilson
-from rlvr.export.llama_cpp import LlamaCppEngine
 from rlvr.modeling import loading, threads
 from rlvr.modeling.generation import prompt_tokens
+from rlvr.rescoring.conversations import turns
 from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.reward import Metric, Reward
 from rlvr.scoring.scorer import Scorer
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from rlvr.artifacts.finished_run import FinishedRun
-    from rlvr.data.task import Task
-    from rlvr.scoring.reward import Metric, Reward
 
 SIGNIFICANT = 0.05
 LIKELIHOOD_ROWS = 32
@@ -77,7 +77,8 @@ class HeldOut:
         records: the run's own, of the same rows.
         tokenizer: as the run had it.
         ids: token ids of the prompts, as the run had them.
-        likelihoods: of the run's model: log-probabilities of the tokens of its first answers; empty for conversations.
+        answers: token ids of the first prompts and of their answers; empty for conversations.
+        likelihoods: log-probabilities of the tokens of these answers, by the run's model.
     """
 
     recipe: Recipe
@@ -89,11 +90,8 @@ class HeldOut:
     scorer: Scorer
     tokenizer: PreTrainedTokenizerBase
     ids: Sequence[list[int]]
+    answers: Sequence[tuple[list[int], list[int]]]
     likelihoods: Sequence[list[float]]
-
-    def answers(self) -> list[tuple[list[int], list[int]]]:
-        """The prompt and the answer of the rows whose likelihood is compared, as token ids."""
-        return list(_answer_tokens(self.tokenizer, self.ids, self.records))
 
 
 @contextmanager
@@ -106,8 +104,6 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
     Raises:
         InputError: of kind "rows-changed" or "verifier-changed".
     """
-    import pyarrow.parquet as pq
-
     recipe = run.recipe
     records = pq.read_table(run.folder / "completions" / "evaluation_trained.parquet").to_pylist()[:rows]
     spec = replace(recipe.evaluation or EvaluationSpec(), rows=len(records))
@@ -137,13 +133,17 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         rank=0,
     )
     ids = prompt_tokens(tokenizer, prompts, recipe.settings.get("chat_template_kwargs"))
-    likelihoods: list[list[float]] = []
+    answers, likelihoods = [], []
     if not recipe.environments:
+        first = list(zip(ids, records, strict=True))[:LIKELIHOOD_ROWS]
+        answers = [
+            (list(prompt), tokenizer.encode(record["completion"], add_special_tokens=False)) for prompt, record in first
+        ]
         model = loading.load_model(recipe, tokenizer, adapter=run.weights)
-        likelihoods = [log_probabilities(model, *pair) for pair in _answer_tokens(tokenizer, ids, records)]
+        likelihoods = [log_probabilities(model, *pair) for pair in answers]
         del model
     with scorer:
-        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids, likelihoods)
+        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids, answers, likelihoods)
 
 
 def _check_verdicts(run: FinishedRun, now: Mapping[str, Any]) -> None:
@@ -163,17 +163,8 @@ def _check_verdicts(run: FinishedRun, now: Mapping[str, Any]) -> None:
             )
 
 
-def _answer_tokens(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[list[int]], records: Records
-) -> Iterator[tuple[list[int], list[int]]]:
-    for prompt, record in list(zip(ids, records, strict=True))[:LIKELIHOOD_ROWS]:
-        yield list(prompt), tokenizer.encode(record["completion"], add_special_tokens=False)
-
-
 def log_probabilities(model: PreTrainedModel, prompt: list[int], answer: list[int]) -> list[float]:
     """The log-probability of each token of an answer."""
-    import torch
-
     with torch.no_grad():
         logits = model(torch.tensor([prompt + answer], device=model.device)).logits[0, len(prompt) - 1 : -1]
     chosen = torch.tensor(answer, device=model.device)[:, None]
@@ -196,8 +187,6 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     Args:
         quantised: of an adapter, whether its base is quantised as in training; without it, as vLLM loads it.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     recipe = held.recipe
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     if tokenizer.pad_token_id is None:
@@ -209,7 +198,10 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
         loaded |= {"program": "PEFT"} | {key: True for key in _UNQUANTISED if settings.get(key)}
     else:
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype="auto", device_map={"": loading.device(recipe)}, **_trust(recipe)
+            folder,
+            dtype="auto",
+            device_map={"": loading.device(recipe)},
+            trust_remote_code=bool(recipe.value("trust_remote_code")),
         ).eval()
         if model.device.type == "cpu":
             threads.set_threads(model.config)
@@ -218,48 +210,13 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     own = prompt_tokens(tokenizer, list(held.data["prompt"]), held.recipe.settings.get("chat_template_kwargs"))
     same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
     limits = LIMITS[loaded["dtype"]] if quantised else QUANTIZED
-    return _remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)
+    return remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)
 
 
 _UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
 
 
-def _trust(recipe: Recipe) -> dict[str, Any]:
-    return {"trust_remote_code": bool(recipe.value("trust_remote_code"))}
-
-
-def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
-    """Measure a GGUF file with llama.cpp.
-
-    Its chat template and tokenizer have to make the run's tokens of each prompt, and of each of the run's answers.
-    """
-    recipe = held.recipe
-    config = loading.load_config(recipe).get_text_config()
-    room = max(map(len, held.ids)) + greedy_decoding(held.task, recipe).max_new_tokens + 16
-    context = config.max_position_embeddings if recipe.environments else min(room, config.max_position_embeddings)
-    number = 1 if config.hidden_size < threads.MIN_HIDDEN_SIZE else threads.available_cores()
-    engine = LlamaCppEngine(file, held.tokenizer, context=context, threads=number)
-    options = held.recipe.settings.get("chat_template_kwargs")
-    try:
-        same_prompts = None
-        if not recipe.environments:
-            same_prompts = sum(
-                engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
-                for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
-            )
-        loaded = {"program": "llama.cpp", "dtype": kind}
-        limits = LIMITS.get(kind, QUANTIZED)
-        return _remeasure(held, engine, engine.log_probabilities, file.name, loaded, limits, same_prompts)
-    finally:
-        engine.close()
-
-
-def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[str, Any]) -> bool:
-    text = record["completion"]
-    return engine.encode_text(text, add_special=False) == held.tokenizer.encode(text, add_special_tokens=False)
-
-
-def _remeasure(
+def remeasure(
     held: HeldOut,
     engine: Engine,
     likelihood: Callable[[list[int], list[int]], list[float]],
@@ -273,7 +230,7 @@ def _remeasure(
     Args:
         likelihood: returns the log-probabilities of an answer to a prompt, both as token ids.
     """
-    after = [likelihood(*pair) for pair in held.answers()] if held.likelihoods else []
+    after = [likelihood(*pair) for pair in held.answers]
     shift = likelihood_shift(held.likelihoods, after)
     recipe, spec = held.recipe, held.recipe.evaluation or EvaluationSpec()
     with open_player(recipe, held.tokenizer, held.data.column_names) as player:
@@ -303,7 +260,7 @@ def compare_answers(
 ) -> Remeasurement:
     """Compare the answers of an export with those of its run, and say what is worse than chance allows."""
     difference = compare(before, after)
-    same = sum(_answer(one) == _answer(other) for one, other in zip(before, after, strict=True))
+    same = sum(turns(one["completion"]) == turns(other["completion"]) for one, other in zip(before, after, strict=True))
     rows = len(before)
     faults = []
     if same_prompts is not None and same_prompts < rows:
@@ -346,23 +303,6 @@ def detectable_rows() -> int:
     while mcnemar(0, lost) >= SIGNIFICANT:
         lost += 1
     return lost
-
-
-def _answer(record: Mapping[str, Any]) -> Any:
-    """A completion in a form that is the same before and after its table."""
-    completion = record["completion"]
-    if isinstance(completion, str):
-        return completion
-    return [
-        (message["role"], message.get("content") or "", [_call(call) for call in message.get("tool_calls") or []])
-        for message in completion
-    ]
-
-
-def _call(call: Mapping[str, Any]) -> tuple[str, Any]:
-    function = call.get("function", call)
-    arguments = function["arguments"]
-    return function["name"], json.loads(arguments) if isinstance(arguments, str) else arguments
 
 
 def _score(records: Records) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 artifact.py       what is published: an adapter, a model or GGUF files, and the run that they come from
 model_card.py     README.md, written from the run's files; snippets.py has the code that loads the weights
 upload.py         the files, and the scan before one is sent
-hub.py            the id of the repository, the token, what the repository holds, and the commit
+settings.py       the id of the repository, and the token
+hub.py            what the repository holds, and the commit
 publish.py        all of it
 """
 

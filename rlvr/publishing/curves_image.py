@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
 
 from rlvr.health.run_metrics import logged_rewards
 from rlvr.report.run_reader import RunRecord, series_of
 from rlvr.report.svg_charts import Series, smooth, thin_out
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _METRICS = (("completions/mean_length", "Completion length, tokens"), ("entropy", "Entropy, nats"))
 
 
 def draw_curves(run: RunRecord) -> bytes | None:
     """A PNG of the rewards, the completion length and the entropy over the steps; None if nothing was logged."""
-    import matplotlib
-    from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
-
     rewards = [series_of(run.metrics, "reward", "total")]
     rewards += [series_of(run.metrics, f"rewards/{name}/mean", name) for name in logged_rewards(run.metrics)]
     panels = [("Reward", rewards), *((title, [series_of(run.metrics, key)]) for key, title in _METRICS)]

@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, HfApi, ModelInfo, get_token
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import get_session, logging
 
 from rlvr import console
 from rlvr.errors import InputError
-from rlvr.formatting import count
 from rlvr.publishing.settings import GIVE_TOKEN, check_id, find_token, one_line
 from rlvr.publishing.upload import Files
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi, ModelInfo
 
 _TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
@@ -44,17 +44,21 @@ def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
     Raises:
         InputError: it failed. Nothing of the repository's content changed, since there is one commit.
     """
-    from huggingface_hub import CommitOperationAdd
-
     check_id(repo)
     with _explained(repo):
-        api = _client()
+        logging.set_verbosity_error()  # its warnings name signed addresses
+        get_session().timeout = _TIMEOUT_S
+        api = HfApi(token=find_token())
         user = api.whoami()["name"]  # also checks the token: to an unknown one, each repository is missing
         repo = repo if "/" in repo else f"{user}/{repo}"
         found = api.model_info(repo) if api.repo_exists(repo) else None
-    if found is not None:
+    if found is None:
+        console.info(f"{repo}: will be created{' as a private one' if private else ''}.")
+    else:
         _check_fits(found, files, private)
-    console.info(_describe(repo, found, files, private))
+        kept = [name for name in _names(found) if name not in files and name != ".gitattributes"]
+        stays = f"these files stay: {', '.join(kept[:5])}{' …' if len(kept) > 5 else ''}" if kept else "no file stays"
+        console.info(f"{repo}: exists. Files of the same name are replaced, {stays}.")
     with console.SlowStep(f"Publishing {repo}"), _explained(repo):
         if found is None:
             api.create_repo(repo, private=private, exist_ok=True)
@@ -77,38 +81,13 @@ def _check_fits(found: ModelInfo, files: Files, private: bool | None) -> None:
         )
 
 
-def _describe(repo: str, found: ModelInfo | None, files: Files, private: bool | None) -> str:
-    visibility = {True: "private", False: "public", None: "its visibility is the account's default"}
-    if found is None:
-        return f"{repo}: will be created ({visibility[private]})."
-    kept = [name for name in _names(found) if name not in files and name != ".gitattributes"]
-    stays = f"{count(len(kept), 'other file')} stay: {', '.join(kept[:5])}{' …' if len(kept) > 5 else ''}"
-    return (
-        f"{repo}: exists ({visibility[found.private]}). {count(sum(name in files for name in _names(found)), 'file')} "
-        f"will be replaced, {stays if kept else 'no other file stays'}. Earlier versions stay in its history."
-    )
-
-
 def _names(found: ModelInfo) -> list[str]:
     return [item.rfilename for item in found.siblings or ()]
-
-
-def _client() -> HfApi:
-    from huggingface_hub import HfApi
-    from huggingface_hub.utils import get_session, logging
-
-    logging.set_verbosity_error()  # its warnings name signed addresses
-    get_session().timeout = _TIMEOUT_S
-    return HfApi(token=find_token())
 
 
 @contextmanager
 def _explained(repo: str) -> Iterator[None]:
     """Turn the hub's errors into sentences with a fix, without the token and without signed addresses."""
-    import httpx2
-    from huggingface_hub import get_token
-    from huggingface_hub.errors import HfHubHTTPError
-
     try:
         yield
     except (OSError, RuntimeError, ValueError, httpx2.HTTPError) as error:

@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import EvalResult, ModelCardData
+
 from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.config import project
@@ -28,7 +30,6 @@ from rlvr.formatting import (
     without_folder,
 )
 from rlvr.health.run_metrics import short_name
-from rlvr.publishing.licences import data_licence, model_licence
 from rlvr.publishing.markdown import block, code, escape, markdown_table
 from rlvr.publishing.snippets import loading_code
 from rlvr.publishing.upload import scan
@@ -79,7 +80,6 @@ def model_card(
     base, base_name = base or hub_id(_base_name(run)), _base_name(public)
     rows = evaluated_rows(run.folder, "trained")
     link = f"[{escape(base)}](https://huggingface.co/{base})" if base else code(base_name)
-    licences = [model_licence(base or _base_name(run)), *map(data_licence, run.tasks.values())]
     name = repo.rpartition("/")[2] or run.name
     sections = [
         f"---\n{_metadata(public, kind, name, base)}\n---",
@@ -92,7 +92,6 @@ def model_card(
         _recipe(text, attached=bool(repo)),
         *_answers(rows),
         "## Limits\n\n" + "\n".join(f"- {escape(limit)}" for limit in _limits(public)),
-        "## Licences\n\n" + "\n".join(f"- {escape(licence)}" for licence in licences),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 
@@ -125,8 +124,6 @@ def _folders(value: Any) -> Iterator[str]:
 
 
 def _metadata(run: RunRecord, kind: str, name: str, base: str | None) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
     trained = run.evaluation.trained
     task = short_name(run.task_name or "unknown")
     results = None
@@ -188,7 +185,7 @@ def _use(run: RunRecord, kind: str, repo: str, rows: Sequence[Mapping[str, Any]]
     shown = next((row for row in rows if _example(row)), None)
     if shown is None:
         return ""
-    limit = run.evaluation.settings.get("max_new_tokens")
+    limit = run.evaluation.max_new_tokens
     python = loading_code(
         repo,
         run.recipe,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from huggingface_hub import get_token
+from huggingface_hub.constants import is_offline_mode
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
 from rlvr.errors import InputError
 
 GIVE_TOKEN = (
@@ -15,9 +20,6 @@ def check_id(repo: str) -> None:
     Raises:
         InputError: of kind "invalid-repository".
     """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
@@ -31,9 +33,6 @@ def find_token() -> str:
     Raises:
         InputError: of kind "hub-offline" or "hub-token-missing".
     """
-    from huggingface_hub import get_token
-    from huggingface_hub.constants import is_offline_mode
-
     if is_offline_mode():
         raise InputError("HF_HUB_OFFLINE is set: nothing can be published. Unset it.", kind="hub-offline")
     token = get_token()

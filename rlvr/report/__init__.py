@@ -5,7 +5,7 @@
     evaluation_extras.py    accuracy by number of shots, pass@k
     red_team.py             what attacks on the rewards found
     rollouts.py             read the completions
-    packing.py              choose those for the page's browser; reward_explanations.py explains some
+    packing.py              choose those for the page's browser
     samples.py              examples, chosen by rule
     page.py, comparison.py  the page of one run, of several
 

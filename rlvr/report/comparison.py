@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts import directory
 from rlvr.artifacts.evaluation import Evaluation
 from rlvr.artifacts.evaluation_summary import ABSENT, EvaluationVerdict, gain_cell, score_cell, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config import schema
-from rlvr.config.recipe import DEFAULTS, RESOLVED
+from rlvr.config.recipe import RESOLVED
+from rlvr.data.io import read_rows
 from rlvr.errors import InputError
+from rlvr.evaluation import paired_difference
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
 from rlvr.health.run_metrics import logged_rewards, short_name
@@ -58,8 +58,8 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
         setups=_setups(runs),
-        differences=list(_differences([_settings(run) for run in runs], [_defaults(run) for run in runs])),
-        versions=list(_differences([_shown(run.versions) for run in runs], [{}] * len(runs))),
+        differences=list(_differences([_settings(run) for run in runs])),
+        versions=list(_differences([_shown(run.versions) for run in runs])),
         reward=_panel(runs, names, "reward", "Reward", wide=True),
         panels=_panels(runs, names),
         health=[summary(run.metrics, settings=run.recipe)[1:] for run in runs],
@@ -72,8 +72,6 @@ def _compare(first: str, before: RunRecord, name: str, after: RunRecord) -> Eval
     if isinstance(pairs, str):
         sentence = f"{name} and {first} can't be compared problem by problem: {pairs}."
         return EvaluationVerdict("unknown", "Not comparable", sentence)
-    from rlvr.evaluation import paired_difference
-
     difference = paired_difference([one for one, _ in pairs], [other for _, other in pairs])
     low, high = difference.interval.low, difference.interval.high
     shares = [sum(column) / len(pairs) for column in zip(*pairs, strict=True)]
@@ -117,15 +115,13 @@ def _measurement(evaluation: Evaluation) -> dict[str, Any]:
         "split": evaluation.split,
         "metric": evaluation.metric,
         "decoding": evaluation.decoding,
-        "max_new_tokens": evaluation.settings.get("max_new_tokens"),
+        "max_new_tokens": evaluation.max_new_tokens,
         "the options of the metric": {label: each.get("options") for label, each in evaluation.verifier.items()},
         "the file of the metric": {label: str(each.get("digest"))[:8] for label, each in evaluation.verifier.items()},
     }
 
 
 def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
-    from rlvr.data.io import read_rows
-
     try:
         rows = read_rows(run.folder / "completions" / "evaluation_trained.parquet")
     except InputError:
@@ -181,34 +177,20 @@ def _text(value: Any) -> str:
     return shorten(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str), 300)
 
 
-def _defaults(run: RunRecord) -> dict[str, str]:
-    """The defaults of the keys that a recipe omits; none if the run had other versions of TRL or transformers."""
-    installed = directory.versions()
-    if not run.recipe or any(run.versions.get(name) != installed.get(name) for name in ("trl", "transformers")):
-        return {}
-    return _shown(schema.defaults())
+def _differences(settings: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the keys whose values differ between runs.
 
-
-def _differences(
-    settings: Sequence[Mapping[str, str]], defaults: Sequence[Mapping[str, str]]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the keys whose values differ between runs. A default counts as a value, whether it is written or not.
-
-    A key that some runs lack, as one of another release, is left out if all others have a default or a derived value.
-    Derived values are left out, too, where they repeat those of a recipe key: `resolved.lora.r` repeats `lora_r`.
+    Derived values are left out where a run lacks them, and where they repeat those of a recipe key: `resolved.lora.r`
+    repeats `lora_r`.
     """
-    usual, ours = _shown(schema.defaults()), _shown(DEFAULTS)
     listed = set()
     keys = dict.fromkeys(key for one in settings for key in one)
     for key in sorted(keys, key=lambda key: key.startswith(f"{RESOLVED}.")):
-        values = [one.get(key, default.get(key, ABSENT)) for one, default in zip(settings, defaults, strict=True)]
-        is_derived = key.startswith(f"{RESOLVED}.")
-        if ABSENT in values and (is_derived or set(values) <= {ABSENT, usual.get(key), ours.get(key)}):
-            continue
-        if len(set(values)) > 1 and not (is_derived and tuple(values) in listed):
-            listed.add(tuple(values))
-            explicit = [key in one or value == ABSENT for one, value in zip(settings, values, strict=True)]
-            yield key, [value if own else f"{value} (default)" for value, own in zip(values, explicit, strict=True)]
+        values = tuple(one.get(key, ABSENT) for one in settings)
+        is_repeated = key.startswith(f"{RESOLVED}.") and (ABSENT in values or values in listed)
+        if len(set(values)) > 1 and not is_repeated:
+            listed.add(values)
+            yield key, list(values)
 
 
 def _panels(runs: Sequence[RunRecord], names: Sequence[str]) -> list[Panel]:

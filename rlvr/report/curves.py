@@ -231,19 +231,11 @@ def metric_panels(run: RunRecord) -> list[Panel]:
     return panels
 
 
-def not_logged(run: RunRecord) -> list[str]:
-    """The titles of the metrics that the run did not log."""
-    return [
-        metric.title.lower()
-        for metric in METRICS
-        if not metric.optional and not series_of(run.metrics, metric.key).values
-    ]
-
-
-def always_zero(run: RunRecord) -> list[str]:
-    """The titles of the optional metrics that were 0 at every step."""
-    logged = {metric: series_of(run.metrics, metric.key).values for metric in METRICS if metric.optional}
-    return [metric.title for metric, values in logged.items() if values and not any(values)]
+def not_drawn(run: RunRecord) -> tuple[list[str], list[str]]:
+    """The titles of the metrics that the run did not log, and of optional ones that were 0 at every step."""
+    logged = [(metric, series_of(run.metrics, metric.key).values) for metric in METRICS]
+    missing = [metric.title.lower() for metric, values in logged if not values and not metric.optional]
+    return missing, [metric.title for metric, values in logged if values and metric.optional and not any(values)]
 
 
 def change(values: Sequence[float], *, share: bool = False) -> str:

@@ -1,8 +1,8 @@
 """Pack completions into the page for its browser.
 
 A long run has more completions than a page can hold. The page then holds whole groups, so that the completions of a
-prompt can be compared: first held-out rows, then the first and the last group of prompts that were sampled several
-times, then a group of every step in turn, until the page is full. The page states how many completions it holds.
+prompt can be compared: first held-out rows, then a group of every step in turn, until the page is full. The page states
+how many completions it holds.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from rlvr.formatting import is_number, shorten
-from rlvr.report import reward_explanations
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, other_columns
 from rlvr.report.run_reader import RunRecord
+from rlvr.rescoring import reward_explanations
 from rlvr.rescoring.conversations import SECONDS, STOPPED, call_seconds, cut, fit, is_conversation, turns
 
 # Characters of all completions, of one, and of a prompt; compressed bytes of all.
@@ -53,14 +54,10 @@ def pack(run: RunRecord, rollouts: RunRollouts, limit: int = MAX_CHARACTERS) -> 
         limit = int(0.85 * min(limit, _characters(chosen)) * MAX_BYTES / len(data))
         chosen = _choose(rollouts.items, limit)
         data = _compressed(run, rollouts, chosen, explanations)
-    explained = sum(bool(explanations.get(_key(item))) for item in chosen)
+    explained = sum(bool(explanations.get(item.key)) for item in chosen)
     return PackedRollouts(
         base64.b64encode(data).decode("ascii"), len(chosen), len(rollouts.items), explained, rollouts.notes
     )
-
-
-def _key(item: Rollout) -> tuple[int, int]:
-    return item.stage, item.number
 
 
 def _size(item: Rollout) -> int:
@@ -75,16 +72,12 @@ def _characters(items: Sequence[Rollout]) -> int:
 def _choose(items: Sequence[Rollout], limit: int) -> list[Rollout]:
     """Choose as many groups as fit, in the order of the stages."""
     if _characters(items) <= limit:
-        return sorted(items, key=_key)
+        return sorted(items, key=attrgetter("key"))
     groups: dict[GroupKey, list[Rollout]] = {}
     for item in items:
         groups.setdefault((item.stage, item.group), []).append(item)
     left, taken = limit, set[GroupKey]()
-    for share, candidates in (
-        (0.25, _held_out(groups)),
-        (0.35, _first_and_last(groups)),
-        (1.0, _in_turn(groups)),
-    ):
+    for share, candidates in ((0.25, _held_out(groups)), (1.0, _in_turn(groups))):
         reserve = left - int(share * left)
         for names in candidates:
             new = [name for name in names if name not in taken]
@@ -93,22 +86,12 @@ def _choose(items: Sequence[Rollout], limit: int) -> list[Rollout]:
                 break
             left -= cost
             taken.update(new)
-    return sorted((item for name in taken for item in groups[name]), key=_key)
+    return sorted((item for name in taken for item in groups[name]), key=attrgetter("key"))
 
 
 def _held_out(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:
     for prompt in dict.fromkeys(prompt for stage, prompt in groups if stage < 0):
         yield [(stage, prompt) for stage in (BASE, TRAINED) if (stage, prompt) in groups]
-
-
-def _first_and_last(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:
-    steps: dict[str, list[int]] = {}
-    for stage, prompt in groups:
-        if stage >= 0:
-            steps.setdefault(prompt, []).append(stage)
-    for prompt, stages in steps.items():
-        if len(stages) > 1:
-            yield [(min(stages), prompt), (max(stages), prompt)]
 
 
 def _in_turn(groups: Mapping[GroupKey, Sequence[Rollout]]) -> Iterator[list[GroupKey]]:
@@ -144,7 +127,7 @@ def _explain(run: RunRecord, chosen: Sequence[Rollout]) -> dict[tuple[int, int],
         queues = [by_stage[stage] for stage in stages if stage in by_stage]
         shown += itertools.islice(_interleave(queues), share - len(shown))
     explanations = reward_explanations.explain(run.recipe, [item.row for item in shown])
-    return {_key(item): lines for item, lines in zip(shown, explanations, strict=True)}
+    return {item.key: lines for item, lines in zip(shown, explanations, strict=True)}
 
 
 def _compressed(run: RunRecord, rollouts: RunRollouts, chosen: Sequence[Rollout], explanations: Explanations) -> bytes:
@@ -174,7 +157,7 @@ def _compressed(run: RunRecord, rollouts: RunRollouts, chosen: Sequence[Rollout]
         "tokens": [_rounded(item.row.get("tokens")) for item in chosen],
         "cut": [cut(item.row) for item in chosen],
         "columns": [_shown_columns(item, rollouts.rewards) for item in chosen],
-        "why": [explanations.get(_key(item)) or 0 for item in chosen],
+        "why": [explanations.get(item.key) or 0 for item in chosen],
     }
     # ASCII, because UTF-8 can't encode a lone surrogate; gzip makes up for the length.
     return gzip.compress(json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii"), 6, mtime=0)

@@ -6,7 +6,9 @@ import base64
 import functools
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import jinja2
+from markupsafe import Markup
 
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
@@ -19,9 +21,6 @@ from rlvr.report.red_team import red_team
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run
-
-if TYPE_CHECKING:
-    import jinja2
 
 OTHER_FILE = "Choose another file with --out"
 HERE = Path(__file__).parent
@@ -50,9 +49,6 @@ def write_page(path: Path, page: str) -> Path:
 @functools.cache
 def template(name: str) -> jinja2.Template:
     """Load a template of this folder. It escapes everything except values with the filter `drawing`."""
-    import jinja2
-    from markupsafe import Markup
-
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,
@@ -80,6 +76,7 @@ def _page(run: RunRecord) -> str:
     part = "task" if run.evaluation.tasks else "source"
     accuracies, sources = bars(run.evaluation, part)
     rollouts = read_rollouts(run)
+    not_logged, always_zero = curves.not_drawn(run)
     return template("page.html.jinja").render(
         run=run,
         title=run.name,
@@ -102,8 +99,8 @@ def _page(run: RunRecord) -> str:
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
         panels=curves.metric_panels(run),
-        not_logged=curves.not_logged(run),
-        always_zero=curves.always_zero(run),
+        not_logged=not_logged,
+        always_zero=always_zero,
         facts=facts(run),
         training_answers=samples.training_answers(rollouts.items),
         changed=samples.changed_answers(rollouts.items),

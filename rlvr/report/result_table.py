@@ -35,13 +35,9 @@ class Result:
     def measurement(self) -> tuple[Any, ...]:
         """Results are comparable if this is equal: the same rows, metric with its options, and decoding."""
         evaluation = self.record.measured
-        how = [evaluation.metric, evaluation.split, evaluation.decoding, self.max_new_tokens]
+        how = [evaluation.metric, evaluation.split, evaluation.decoding, evaluation.max_new_tokens]
         how.append(_metric_options(evaluation))
         return (str(self.record.task["name"]), *map(str, how), str(self.record.held_out_digest))
-
-    @property
-    def max_new_tokens(self) -> int | None:
-        return mapping(self.record.evaluation).get("max_new_tokens")
 
 
 def read_results(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
@@ -133,7 +129,7 @@ def _cells(result: Result) -> dict[str, str]:
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
         "metric": f"{evaluation.metric or ABSENT}{', mean of the tasks' if evaluation.average else ''}",
         "metric options": _metric_options(evaluation) or ABSENT,
-        "decoding": _decoding(result),
+        "decoding": _decoding(evaluation),
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "completions per step": str(record.completions_per_update or ABSENT),
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
@@ -171,10 +167,10 @@ def _percent(score: Score | Estimate | None) -> str:
     return ABSENT if score is None else percent(score.accuracy)
 
 
-def _decoding(result: Result) -> str:
+def _decoding(evaluation: Evaluation) -> str:
     """How answers were generated; runs with other limits are not compared."""
-    limit = result.max_new_tokens
-    return f"{result.record.measured.decoding or ABSENT}{f', at most {limit} tokens' if limit else ''}"
+    limit = evaluation.max_new_tokens
+    return f"{evaluation.decoding or ABSENT}{f', at most {limit} tokens' if limit else ''}"
 
 
 def _options(task: Mapping[str, Any]) -> str:

@@ -8,11 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlvr.data.io import read_rows
 from rlvr.data.task import RECORDED_COLUMNS, TEXT_COLUMNS
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, shorten
 from rlvr.health.run_metrics import logged_rewards
 from rlvr.report.run_reader import RunRecord
+from rlvr.rescoring.completions import prompt_key, read_completions
 from rlvr.rescoring.conversations import Turn, as_json, call_seconds, turns
 
 BASE, TRAINED = -2, -1  # in place of a step
@@ -46,6 +48,10 @@ class Rollout:
     rewards: tuple[float | None, ...]
     total: float | None
     right: bool | None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.stage, self.number
 
     @property
     def text(self) -> str:
@@ -118,8 +124,6 @@ def reference_of(row: Mapping[str, Any]) -> str:
 
 
 def _training_rows(folder: Path) -> tuple[Sequence[Mapping[str, Any]], tuple[str, ...]]:
-    from rlvr.rescoring.completions import read_completions
-
     if not any(folder.glob("completions_*.parquet")):
         return [], ()
     try:
@@ -131,8 +135,6 @@ def _training_rows(folder: Path) -> tuple[Sequence[Mapping[str, Any]], tuple[str
 
 def evaluated_rows(run_dir: Path, name: str) -> list[Mapping[str, Any]]:
     """The answers of "base" or "trained" to the held-out rows; none if they were not measured."""
-    from rlvr.data.io import read_rows
-
     try:
         rows = read_rows(run_dir / "completions" / f"evaluation_{name}.parquet")
     except InputError:
@@ -155,8 +157,6 @@ def _reward_names(
 def _rollout(
     run: RunRecord, names: Sequence[str], prefix: str, stage: int, number: int, row: Mapping[str, Any]
 ) -> Rollout:
-    from rlvr.rescoring.completions import prompt_key
-
     columns = (row.get(prefix + name) for name in names)
     values = tuple(float(value) if is_number(value) else None for value in columns)
     terms = [(run.weights[name], value) for name, value in zip(names, values, strict=True) if name in run.weights]

@@ -7,11 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts.result_record import training_seconds
 from rlvr.config.recipe import RESOLVED
 from rlvr.formatting import is_number, mapping, number
 from rlvr.report.run_reader import RunRecord, series_of, steps_of
 
-TARGETS = "lora_target_modules"
+SAMPLING = {
+    "num_generations": "groups of {} completions",
+    "temperature": "temperature {}",
+    "max_completion_length": "at most {} tokens",
+}
 YEAR_3000 = 32_503_680_000  # in Unix seconds; a later time is damaged
 
 
@@ -26,7 +31,7 @@ def facts(run: RunRecord) -> list[tuple[str, list[str]]]:
         "Task": [_with_options(task) for task in run.tasks.values()],
         "Environment": [_environment(entry) for entry in environments],
         "Reward": [_reward(entry) for entry in _mappings(recipe.get("rewards"))],
-        "Sampling": [_sampling(recipe)],
+        "Sampling": [", ".join(text.format(recipe[key]) for key, text in SAMPLING.items() if key in recipe)],
         "Learning rate": [_learning_rate(recipe, metrics)],
         "Steps": [_steps(recipe, metrics)],
         "Time": [_time(metrics)],
@@ -51,7 +56,9 @@ def _trained_weights(recipe: Mapping[str, Any]) -> str:
     if not recipe.get("use_peft"):
         return "all weights (full fine-tuning)"
     bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
-    modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(TARGETS)
+    modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(
+        "lora_target_modules"
+    )
     names = ", ".join(map(str, modules)) if isinstance(modules, list) else modules
     rank = f" of rank {recipe['lora_r']}" if "lora_r" in recipe else ""
     alpha = f", alpha {recipe['lora_alpha']}" if "lora_alpha" in recipe else ""
@@ -77,15 +84,6 @@ def _reward(entry: Mapping[str, Any]) -> str:
     return f"{factor}{text}{gate}{applies}"
 
 
-def _sampling(recipe: Mapping[str, Any]) -> str:
-    formats = {
-        "num_generations": "groups of {} completions",
-        "temperature": "temperature {}",
-        "max_completion_length": "at most {} tokens",
-    }
-    return ", ".join(text.format(recipe[key]) for key, text in formats.items() if key in recipe)
-
-
 def _launcher(identity: Mapping[str, Any]) -> str:
     """The launcher; a run's identity does not tell python from ddp, whose checkpoints are the same."""
     launcher = str(identity.get("launcher", ""))
@@ -109,13 +107,10 @@ def _steps(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> s
 
 def _time(metrics: Sequence[Mapping[str, Any]]) -> str:
     """Duration of the training steps, without interruptions."""
-    series = series_of(metrics, "step_time")
-    # The value of a line is the mean of the steps since the line before it.
-    logged = zip([0, *series.steps], series.steps, series.values, strict=False)
-    seconds = sum((step - before) * value for before, step, value in logged)
+    seconds, each_step = training_seconds(metrics), series_of(metrics, "step_time").values
     if not seconds:
         return ""
-    each = f"{number(sum(series.values) / len(series.values))} s a step"
+    each = f"{number(sum(each_step) / len(each_step))} s a step"
     times = [time for time in series_of(metrics, "time").values if 0 <= time < YEAR_3000]
     ended = f"; last logged {datetime.fromtimestamp(times[-1], UTC):%Y-%m-%d %H:%M} UTC" if times else ""
     return f"{console.duration(seconds)} of training, {each}{ended}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.directory import read_status
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from rlvr.artifacts.directory import read_json, read_status
 from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
@@ -86,14 +88,11 @@ def read_run(folder: Path) -> RunRecord:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     recipe, recipe_text = parse_recipe(text), hide_secrets(text)
     metrics = read_metrics(folder / "metrics.jsonl")
-    versions, red_team = (_read_json(folder / name) for name in ("versions.json", "red_team.json"))
+    versions, red_team = (read_json(folder / name) for name in ("versions.json", "red_team.json"))
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
     evaluation, shots = Evaluation(), Sweep()
     try:
         evaluation = read_evaluation(folder)
-    except InputError as error:
-        notes.append(str(error))
-    try:
         shots = read_sweep(folder)
     except InputError as error:
         notes.append(str(error))
@@ -117,19 +116,9 @@ def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
 
 def parse_recipe(text: str) -> Mapping[str, Any]:
     """The content of a recipe; empty if it is no YAML mapping."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     try:
         return mapping(YAML(typ="safe", pure=True).load(text))
     except (YAMLError, ValueError, RecursionError):
-        return {}
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        return mapping(json.loads(path.read_text(encoding="utf-8", errors="replace")))
-    except (OSError, ValueError, RecursionError):
         return {}
 
 

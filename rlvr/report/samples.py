@@ -5,12 +5,11 @@ Models and data sets wrote these texts: escape them before showing them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
+from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, is_number, shorten
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, reference_of
 from rlvr.rescoring.conversations import Turn, call_seconds, cut, fit, turns
 
@@ -87,11 +86,8 @@ def _of_a_step(rollouts: Sequence[Rollout]) -> Example:
             answers = (_answer(f"best of {len(group)}", best), _answer(f"worst of {len(group)}", worst))
             return Example(_prompt(best), answers, task=_task(best))
     first = next(iter(groups.values()))[:2]
-    return Example(
-        _prompt(first[0]),
-        tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1)),
-        task=_task(first[0]),
-    )
+    shown = tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1))
+    return Example(_prompt(first[0]), shown, task=_task(first[0]))
 
 
 def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
@@ -107,10 +103,7 @@ def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
     rewards = tuple(
         (name.removeprefix("rewards/"), f"{value:.2f}".replace("-", "−"))
         for name, value in row.items()
-        if isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and name not in NO_REWARDS
-        and not math.isnan(value)  # it does not apply to the task
+        if is_number(value) and name not in NO_REWARDS
     )
     shown = fit(turns(row["completion"], call_seconds(row)), COMPLETION_LIMIT)
     shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role

@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
+from matplotlib.ticker import MaxNLocator
 
 from rlvr.artifacts.evaluation_summary import Bar
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Placeholders for CSS variables, which replace them in matplotlib's output.
 INK, MUTED, GRID, BASE, TRAINED = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05"
@@ -61,6 +62,7 @@ STYLE: dict[str, Any] = {
     "savefig.facecolor": "none",
 }
 WHISKER: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3, "capthick": 1.2}  # of an interval
+LEGEND: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 4, "borderaxespad": 0}
 MAX_POINTS = 300  # in a series; more are indistinguishable at this size
 
 
@@ -79,11 +81,8 @@ def thin_out(series: Series, limit: int = MAX_POINTS) -> Series:
     if size <= 1:
         return series
     starts = range(0, len(series.steps), size)
-    return Series(
-        series.label,
-        [fmean(series.steps[start : start + size]) for start in starts],
-        [fmean(series.values[start : start + size]) for start in starts],
-    )
+    steps, values = ([fmean(part[at : at + size]) for at in starts] for part in (series.steps, series.values))
+    return Series(series.label, steps, values)
 
 
 def smoothing_window(points: int) -> int:
@@ -167,7 +166,7 @@ def line_chart(
         if legend:
             axes.set_xlabel("step")
             if len(lines) > 1 or points is not None:
-                _legend(axes, handlelength=1.4)
+                axes.legend(**LEGEND, handlelength=1.4)
         return _svg(figure, name, [*lines, *([points] if points else []), *(band or ())], " %" if share else "")
 
 
@@ -187,7 +186,7 @@ def stacked_chart(name: str, parts: Sequence[Series]) -> str:
         )
         _limit(axes, [sum(values) for values in zip(*(part.values for part in thin), strict=True)], steps=4)
         axes.grid(axis="y")
-        _legend(axes, handlelength=0.8, handletextpad=0.4, columnspacing=0.8, fontsize=8)
+        axes.legend(**LEGEND, handlelength=0.8, handletextpad=0.4, columnspacing=0.8, fontsize=8)
         return _svg(figure, name, parts, " s")
 
 
@@ -217,8 +216,6 @@ def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequ
 @contextmanager
 def _style(name: str) -> Iterator[None]:
     """Apply the charts' matplotlib settings, and restore the process's settings afterwards."""
-    import matplotlib
-
     # On a new machine, matplotlib builds a font cache and logs that.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     # The salt makes the ids, and so the page, reproducible.
@@ -229,8 +226,6 @@ def _style(name: str) -> Iterator[None]:
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
-
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
@@ -238,10 +233,6 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
 def _errors(bar: Bar) -> tuple[float, float]:
     """The lengths of the interval below and above an accuracy, in percent."""
     return max(0.0, 100 * (bar.accuracy - bar.interval.low)), max(0.0, 100 * (bar.interval.high - bar.accuracy))
-
-
-def _legend(axes: Axes, **options: Any) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0, **options)
 
 
 def _draw(axes: Axes, series: Series, colour: str, width: float, layer: float, style: Any = "solid") -> None:
@@ -274,19 +265,17 @@ def _readout(axes: Axes, lines: Sequence[Series], unit: str) -> str:
     the points of each line. Call it after drawing: the layout is unknown before.
     """
     box = axes.get_position()
-    thin = [thin_out(line) for line in lines if line.steps]
-    return json.dumps(
-        {
-            "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
-            "range": [round(float(end), 4) for end in axes.get_xlim()],
-            "unit": unit,
-            "lines": [
-                [line.label, *([_rounded(value) for value in values] for values in (line.steps, line.values))]
-                for line in thin
-            ],
-        },
-        separators=(",", ":"),
-    )
+    content = {
+        "box": [round(share, 4) for share in (box.x0, box.x1, 1 - box.y1, 1 - box.y0)],
+        "range": [round(float(end), 4) for end in axes.get_xlim()],
+        "unit": unit,
+        "lines": [
+            [line.label, *([_rounded(value) for value in values] for values in (line.steps, line.values))]
+            for line in map(thin_out, lines)
+            if line.steps
+        ],
+    }
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _rounded(value: float) -> float:
@@ -295,8 +284,6 @@ def _rounded(value: float) -> float:
 
 def _limit(axes: Axes, values: Sequence[float], *, steps: int, least_top: float = 0.0) -> None:
     """Set about `steps` ticks on the x axis; start the y axis at 0 unless a value is negative."""
-    from matplotlib.ticker import MaxNLocator
-
     axes.xaxis.set_major_locator(MaxNLocator(nbins=steps, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     if min(values) >= 0:

@@ -1,4 +1,4 @@
-"""Evaluation results and pages of a run, and sending them to its trackers: at the run's end or from a later script.
+"""Send evaluation results and pages of a run to its trackers: at the run's end, or from a later script.
 
     messages = add_results(run_dir, Path("evaluations/gsm8k"))     # after scripts/evaluate.py
 
@@ -10,33 +10,32 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from rlvr.artifacts.directory import read_status
-from rlvr.artifacts.evaluation import Average, Evaluation, Interval, Measured, Sweep, read_evaluation, read_sweep
+from rlvr.artifacts.evaluation import Average, Evaluation, Gain, Measured, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.console import SlowStep
 from rlvr.errors import InputError
-from rlvr.formatting import hide_secrets, mapping
+from rlvr.formatting import hide_secrets
 from rlvr.tracking.messages import describe_error, redact_uri
 from rlvr.tracking.metrics_tail import metric_name
 from rlvr.tracking.tracked_run import default_tracking_uri, process_environment, store_file, tracked_run
 
 RESULTS = ("evaluation.json", "sweep.json", "sweep.svg", "sweep.png", "report.html", "comparison.html")
-ANSWERS = ("evaluation_*.parquet", "samples_*.parquet")
 RUN_FILES = ("versions.json", "metrics.jsonl", "result.json")
 COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0
 NAMES = {"mlflow": "MLflow", "wandb": "W&B", "trackio": "trackio"}
 
-Content = TypeVar("Content")
 Point = tuple[str, float, int]  # name, value, step
 
 
@@ -45,32 +44,50 @@ class Results:
     """What a tracker gets.
 
     Attributes:
-        points: metrics.
         files: path, and folder in the tracker.
+        points: metrics.
         verdict, label: in a sentence, and short; "" if nothing is compared.
         table: before and after, the header first.
         place: "" for the run's own results, else the folder of the evaluation.
     """
 
+    files: Sequence[tuple[Path, str]] = ()
     points: Sequence[Point] = ()
-    files: Sequence[tuple[str, str]] = ()
     verdict: str = ""
     label: str = ""
     table: Sequence[Sequence[str]] = ()
     place: str = ""
 
-    def lines(self) -> list[dict[str, float]]:
-        """The metrics of each step with that step, as W&B and trackio log them."""
+    def log_to(self, library: Any, run: Any, owner: str) -> None:
+        """Log metrics, table, alert and files to a run of W&B, or of trackio, which has W&B's interface.
+
+        Args:
+            library: wandb or trackio.
+            owner: the run's id or name, for the name of the artifact.
+        """
         lines: dict[tuple[str, int], dict[str, float]] = {}
         for name, value, step in self.points:
             axis = "shots" if "/by_shots/" in name else "train/global_step"
             lines.setdefault((axis, step), {axis: step})[name] = value
-        return list(lines.values())
+        for line in lines.values():
+            run.log(line)
+        if self.table:
+            header, *rows = self.table
+            content = library.Table(columns=list(header), data=[list(row) for row in rows])
+            run.log({"/".join(filter(None, (self.place, "evaluation"))): content})
+        if self.verdict:
+            run.alert(f"Evaluation: {self.label}", self.verdict, library.AlertLevel.INFO)
+        if self.files:
+            name = re.sub(r"[^\w.-]+", "-", f"{self.place or 'results'}-{owner}")[:128]
+            artifact = library.Artifact(name, type="evaluation")
+            for path, place in self.files:
+                artifact.add_file(str(path), str(Path(place).relative_to(self.place) / path.name))
+            run.log_artifact(artifact)
 
 
 def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Point]:
     """The metrics of evaluation.json, and those of sweep.json with the number of shots as their step."""
-    evaluation, sweep = _read(read_evaluation, folder) or Evaluation(), _read(read_sweep, folder) or Sweep()
+    evaluation, sweep = _read(folder)
     points = _points(evaluation.overall, prefix, step)
     for label, part in evaluation.tasks.items():
         points += _points(part, f"{prefix}/{label}", step)
@@ -80,58 +97,23 @@ def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Po
     return points
 
 
-def _read(read: Callable[[Path], Content], folder: Path) -> Content | None:
-    """The content of a file; None if it is damaged, and there is nothing to send."""
+def _read(folder: Path) -> tuple[Evaluation, Sweep]:
+    """The evaluations in a folder; empty if a file is damaged, and there is nothing to send."""
     try:
-        return read(folder)
+        return read_evaluation(folder), read_sweep(folder)
     except InputError:
-        return None
+        return Evaluation(), Sweep()
 
 
 def _points(results: Measured | Average, prefix: str, step: int) -> list[Point]:
-    values: dict[str, float] = {}
-    if results.base is not None:
-        values |= _with_interval("base_accuracy", results.base.accuracy, results.base.interval)
-    if results.trained is not None:
-        values |= _with_interval("accuracy", results.trained.accuracy, results.trained.interval)
-    if results.difference is not None:
-        values |= _with_interval("difference", results.difference.points, results.difference.interval)
-    return [(metric_name(f"{prefix}/{name}"), float(value), step) for name, value in values.items()]
-
-
-def _with_interval(name: str, value: float, interval: Interval) -> dict[str, float]:
-    return {name: value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-
-
-def results_of(folder: Path, step: int, prefix: str = "eval") -> Results:
-    """The results in a folder."""
-    evaluation = _read(read_evaluation, folder) or Evaluation()
-    conclusion, rows = verdict(evaluation), table(evaluation)
-    files = [(folder / name, "") for name in RESULTS if (folder / name).is_file()]
-    files += [(path, "completions") for pattern in ANSWERS for path in sorted((folder / "completions").glob(pattern))]
-    return Results(
-        points=metrics_of_results(folder, step, prefix),
-        files=[(str(path), place) for path, place in files],
-        verdict="" if conclusion.kind == "unknown" else conclusion.sentence,
-        label=conclusion.label,
-        table=[("", *rows.header), *rows.rows] if rows is not None else (),
-    )
-
-
-def files_of_run(run_dir: Path, copies: Path) -> list[tuple[str, str]]:
-    """The files of a run, with its results; the recipe and a traceback as copies without secrets."""
-    files = [(str(run_dir / name), "") for name in RUN_FILES if (run_dir / name).is_file()]
-    for name in COPIED_FILES:
-        if (run_dir / name).is_file():
-            text = (run_dir / name).read_text(encoding="utf-8", errors="replace")
-            (copies / name).write_text(hide_secrets(text), encoding="utf-8")
-            files.append((str(copies / name), ""))
-    return [*files, *results_of(run_dir, 0).files]
-
-
-def last_step(run_dir: Path) -> int:
-    """The step of the last log line; 0 if there is none."""
-    return max((line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), default=0)
+    points = []
+    figures = {"base_accuracy": results.base, "accuracy": results.trained, "difference": results.difference}
+    for name, figure in figures.items():
+        if figure is not None:
+            value, interval = figure.points if isinstance(figure, Gain) else figure.accuracy, figure.interval
+            values = {"": value, "_low": interval.low, "_high": interval.high}
+            points += [(metric_name(f"{prefix}/{name}{end}"), float(each), step) for end, each in values.items()]
+    return points
 
 
 def find_run_dir(output: Path, adapter: Path | None = None) -> Path | None:
@@ -144,7 +126,7 @@ def _trackers(run_dir: Path) -> list[str]:
     return [name for name in NAMES if tracked_run(run_dir, name)]
 
 
-def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[str]:
+def add_results(run_dir: Path, folder: Path, limit: int | None = None, *, has_ended: bool = False) -> list[str]:
     """Send the results in a folder to the run of a run directory in each of its trackers.
 
     Results of another folder than the run's own get that folder's name there, since they may be of other rows.
@@ -152,13 +134,15 @@ def add_results(run_dir: Path, folder: Path, limit: int | None = None) -> list[s
     Args:
         limit: evaluate.py's --limit, which becomes part of the metrics' names: an evaluation of fewer rows must not
             replace the newest value of a whole one.
+        has_ended: whether the run has just ended: MLflow then gets its completions, too.
 
     Returns:
         messages for the user.
     """
     is_own = folder.resolve() == run_dir.resolve()
     part = "/".join([*([] if is_own else [folder.resolve().name]), *([f"first_{limit}"] if limit else [])])
-    return [_send(name, run_dir, folder, part) for name in _trackers(run_dir)]
+    content = "run" if has_ended else "results"
+    return [_send(name, run_dir, folder, part, content) for name in _trackers(run_dir)]
 
 
 def replace_pages(run_dir: Path) -> list[str]:
@@ -167,19 +151,14 @@ def replace_pages(run_dir: Path) -> list[str]:
     Does nothing if the run still goes on: it sends its page at the end. MLflow is left out if there is no store, as for
     a run directory of another machine.
     """
-    if mapping(read_status(run_dir)).get("status") in ("running", "interrupted"):
+    if (read_status(run_dir) or {}).get("status") in ("running", "interrupted"):
         return []
     store = store_file(default_tracking_uri(run_dir))
     names = [name for name in _trackers(run_dir) if name != "mlflow" or store is None or store.is_file()]
-    return [_send(name, run_dir, run_dir, metrics=False) for name in names]
+    return [_send(name, run_dir, run_dir, "", "pages") for name in names]
 
 
-def finish_run(run_dir: Path) -> list[str]:
-    """Send what a run has left to W&B and trackio, as mlflow_sender.py does to MLflow; returns as `add_results`."""
-    return [_send(name, run_dir, run_dir) for name in _trackers(run_dir) if name != "mlflow"]
-
-
-def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool = True) -> str:
+def _send(name: str, run_dir: Path, folder: Path, part: str, content: str) -> str:
     """Call `main` in a process; return its message."""
     uri = default_tracking_uri(run_dir) if name == "mlflow" else ""
     where = f"{NAMES[name]} at {redact_uri(uri)}" if uri else NAMES[name]
@@ -187,7 +166,7 @@ def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool 
     try:
         with SlowStep(f"Sending the results to {where}"):
             process = subprocess.run(
-                [*command, name, where, str(run_dir), str(folder), part, "metrics" if metrics else ""],
+                [*command, name, where, str(run_dir), str(folder), part, content],
                 env=process_environment(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -202,14 +181,16 @@ def _send(name: str, run_dir: Path, folder: Path, part: str = "", metrics: bool 
 
 def main() -> None:
     """Send the results that the arguments name to one tracker; print a message."""
-    name, where, run_dir, folder, part, metrics = sys.argv[1:]
+    name, where, run_dir, folder, part, content = sys.argv[1:]
     output = os.dup(1)
     os.dup2(2, 1)  # the trackers print addresses of runs on standard output
     try:
         tracker = importlib.import_module(f"rlvr.tracking.{name}_run")
         with tempfile.TemporaryDirectory() as copies:
-            results = _collect(Path(run_dir), Path(folder), part, Path(copies))
-            place = tracker.send_results(Path(run_dir), results if metrics else Results(files=results.files))
+            # transformers' trackers have the completions of training.
+            all_answers = name == "mlflow" and content == "run"
+            results = _collect(Path(run_dir), Path(folder), part, Path(copies), all_answers=all_answers)
+            place = tracker.send_results(Path(run_dir), Results(results.files) if content == "pages" else results)
         message = f"added to the run in {where}{place}"
     except InputError as error:
         message = f"Not sent to {where}: {error}."
@@ -218,11 +199,36 @@ def main() -> None:
     os.write(output, f"{message}\n".encode())
 
 
-def _collect(run_dir: Path, folder: Path, part: str, copies: Path) -> Results:
-    """The results in a folder. With a run's own results go all its files: artifacts are versions of a whole."""
-    results = results_of(folder, last_step(run_dir), "/".join(filter(None, ("eval", part))))
-    if folder.resolve() == run_dir.resolve():
-        return replace(results, files=files_of_run(run_dir, copies))
-    below = f"evaluations/{part}"
-    files = [(path, "/".join(filter(None, (below, at)))) for path, at in results.files]
-    return replace(results, files=files, verdict="", place=below)
+def _collect(run_dir: Path, folder: Path, part: str, copies: Path, *, all_answers: bool) -> Results:
+    """The results in a folder. With a run's own results go all its files: artifacts are versions of a whole.
+
+    Args:
+        copies: a folder for the recipe and a traceback without secrets.
+        all_answers: whether the completions of training go, too.
+    """
+    is_own = folder.resolve() == run_dir.resolve()
+    files = [folder / name for name in (*(RUN_FILES if is_own else ()), *RESULTS)]
+    for name in COPIED_FILES if is_own else ():
+        if (folder / name).is_file():
+            text = (folder / name).read_text(encoding="utf-8", errors="replace")
+            (copies / name).write_text(hide_secrets(text), encoding="utf-8")
+            files.append(copies / name)
+    answers = ["*"] if is_own and all_answers else ["evaluation_*.parquet", "samples_*.parquet"]
+    answer_files = [path for pattern in answers for path in sorted((folder / "completions").glob(pattern))]
+    below = Path() if is_own else Path("evaluations", part)
+    step = max((line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), default=0)
+    evaluation, _ = _read(folder)
+    conclusion, rows = verdict(evaluation), table(evaluation)
+    return Results(
+        files=[
+            (path, "" if place == Path() else str(place))
+            for paths, place in ((files, below), (answer_files, below / "completions"))
+            for path in paths
+            if path.is_file()
+        ],
+        points=metrics_of_results(folder, step, "/".join(filter(None, ("eval", part)))),
+        verdict=conclusion.sentence if is_own and conclusion.kind != "unknown" else "",
+        label=conclusion.label,
+        table=[("", *rows.header), *rows.rows] if rows is not None else (),
+        place="" if is_own else str(below),
+    )

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import importlib
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -26,13 +28,13 @@ from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.formatting import flatten, hide_url_users
 from rlvr.health import Finding
-from rlvr.tracking import final_results, trackio_run, wandb_run
+from rlvr.tracking import final_results
 from rlvr.tracking.messages import describe_error, print_message
 
+OURS = ("wandb", "trackio")
 WAIT_S = 90.0  # an init that waits for W&B's own timeout of 20 s takes 45 s
-FINISH_WAIT_S = 330.0  # more than wandb_run.WANDB_FINISH_TIMEOUT
+FINISH_WAIT_S = 330.0  # more than wandb_run.py's WANDB_FINISH_TIMEOUT
 EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 75}
-ALERTS = {"wandb": wandb_run.send_alert, "trackio": trackio_run.send_alert}
 
 
 class LiveTracker:
@@ -59,8 +61,8 @@ class LiveTracker:
             def call() -> None:
                 shown = copy.copy(args)
                 shown.to_dict = lambda: self._configuration(args)
-                if event == "on_train_begin" and state.is_world_process_zero:
-                    self._start(shown)
+                if event == "on_train_begin" and state.is_world_process_zero and self.name in OURS:
+                    self._ours().start_run(self.recipe.output_dir, shown)
                 getattr(self.callback, event)(shown, state, control, **kwargs)
 
             if is_used:
@@ -73,19 +75,16 @@ class LiveTracker:
         shown = args.to_dict() | {"recipe": dict(flatten(self.recipe.as_dict()))}
         return dict(json.loads(hide_url_users(json.dumps(shown, default=str))))
 
-    def _start(self, args: TrainingArguments) -> None:
-        folder = self.recipe.output_dir
-        if self.name == "wandb":
-            wandb_run.start_run(folder, args.run_name, print_message)
-        elif self.name == "trackio":
-            args.run_name = trackio_run.run_name(folder, args.project, args.run_name)
-
     def alert(self, finding: Finding) -> None:
         """Show a finding about the run's health."""
         level = "ERROR" if finding.level == "alarm" else "WARN"
         text = f"Since step {finding.since_step:,}. {finding.fix} See {finding.page}"
-        if (send := ALERTS.get(self.name)) is not None:
-            self._attempt(lambda: send(finding.problem, text, level))
+        if self.name in OURS:
+            self._attempt(lambda: self._ours().send_alert(finding.problem, text, level))
+
+    def _ours(self) -> Any:
+        """What this project adds to the tracker; imports its package."""
+        return importlib.import_module(f"rlvr.tracking.{self.name}_run")
 
     def _attempt(self, call: Callable[[], None]) -> None:
         if self.name in self.report_to and (problem := attempt(call, WAIT_S)):
@@ -111,14 +110,27 @@ def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None
 
 
 def close_trackers(recipe: Recipe, outcome: str) -> None:
-    """Send evaluation and report to W&B and trackio, and end their runs. An interrupted run sends them when resumed."""
-    if problem := attempt(lambda: wandb_run.finish_run(EXIT_CODES[outcome]), FINISH_WAIT_S):
+    """End the run in W&B, and send evaluation and report to all trackers. An interrupted run sends them when resumed.
+
+    Args:
+        outcome: FINISHED, FAILED or KILLED.
+    """
+    if problem := attempt(lambda: _finish_wandb(EXIT_CODES[outcome]), FINISH_WAIT_S):
         print_message(f"W&B {problem}: it may lack the last metrics. `wandb sync` sends them.")
     if outcome != "KILLED":
         if space := recipe.settings.get("trackio_space_id"):
             os.environ["TRACKIO_SPACE_ID"] = space  # of the process that sends
-        for message in final_results.finish_run(recipe.output_dir):
+        for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True):
             print_message(message)
+
+
+def _finish_wandb(exit_code: int) -> None:
+    """End the run of this process, if it has one. W&B shows an interrupted one (75) as preempted."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        if exit_code == 75:
+            wandb.run.mark_preempting()
+        wandb.finish(exit_code)
 
 
 def attempt(call: Callable[[], None], timeout_s: float) -> str:

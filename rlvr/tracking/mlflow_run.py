@@ -6,26 +6,28 @@ import contextlib
 import os
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
 from rlvr.errors import InputError
-from rlvr.tracking.final_results import Results, files_of_run, last_step, results_of
+from rlvr.tracking.final_results import Results
 from rlvr.tracking.messages import redact, redact_uri
 from rlvr.tracking.metrics_tail import MetricsTail, metrics_of
 from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
 METRICS_A_REQUEST = 1000  # MLflow's own limit
-KEY_TAG = "grpo-recipes.key"  # finds a run whose creation was not confirmed
 NOTE, OUR_NOTE = "mlflow.note.content", "grpo-recipes.verdict"
 
 
 class MLflowRun:
     """The MLflow run of a run directory, updated from metrics.jsonl.
 
-    MLflow itself says which steps it has. Every method may raise any error of MLflow, and can then be called again.
+    MLflow itself says which steps it has. `update` may raise any error of MLflow, and can then be called again.
     """
 
     def __init__(self, settings: Mapping[str, Any], report: Callable[[str], None]) -> None:
@@ -33,39 +35,24 @@ class MLflowRun:
         self.uri: str = settings["tracking_uri"]
         self.folder = Path(settings["folder"])
         self.report = report
-        self.key = uuid.uuid4().hex
         self.run_id = ""
         self.client: Any = None
         self._reported: set[str] = set()
 
     def update(self, status: str | None = None) -> None:
-        """Send the new metrics; with a status also the results of the evaluation, and end the run."""
+        """Send the new metrics; with a status, also end the run."""
         try:
             if self.client is None:
                 self._connect()
             self._send()
             if status is not None:
-                results = results_of(self.folder, last_step(self.folder))
-                log_points(self.client, self.run_id, results)
-                set_description(self.client, self.run_id, results.verdict)
                 self.client.set_terminated(self.run_id, status)
         except Exception:
             self.client = None
             raise
 
-    def send_files(self) -> None:
-        """Send the files of the run directory."""
-        with tempfile.TemporaryDirectory() as copies:
-            for path, place in files_of_run(self.folder, Path(copies)):
-                if not place:  # answers go with completions
-                    self.client.log_artifact(self.run_id, path)
-        if (self.folder / "completions").is_dir():
-            self.client.log_artifacts(self.run_id, str(self.folder / "completions"), "completions")
-
     def _connect(self) -> None:
         """Find the run of this folder, or create one; report if the former run is gone."""
-        from mlflow import MlflowClient
-
         make_store(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
         known = (self.run_id, self.settings.get("run_id"), tracked_run(self.folder, "mlflow").get("run_id"))
@@ -75,7 +62,7 @@ class MLflowRun:
             if candidates:
                 missing = f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}"
                 self._report_once("missing", f"{missing}. A new run gets everything in metrics.jsonl.")
-            run = self._create_run(client)
+            run = client.create_run(self._experiment(client), run_name=self.settings["run_name"])
         else:
             client.update_run(run.info.run_id, status="RUNNING")
         self.run_id = run.info.run_id
@@ -85,34 +72,19 @@ class MLflowRun:
         self.tail = MetricsTail(self.folder / "metrics.jsonl")
         self.client = client
 
-    def _create_run(self, client: Any) -> Any:
-        """Create a run; or find the one that an earlier request created although its answer was lost."""
-        experiment = self._experiment(client)
-        runs = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{self.key}'", max_results=1)
-        tags = {**self.settings["tags"], KEY_TAG: self.key}
-        return runs[0] if runs else client.create_run(experiment, run_name=self.settings["run_name"], tags=tags)
-
     def _experiment(self, client: Any) -> str:
         if self.settings.get("experiment_id"):
             return str(self.settings["experiment_id"])
-        name = self.settings["experiment"]
-        experiment = client.get_experiment_by_name(name)
-        if experiment is None:
+        name, store = self.settings["experiment"], store_file(self.uri)
+        if client.get_experiment_by_name(name) is None:
             # Artifacts of a local store go next to it; MLflow's default is the working directory.
-            store = store_file(self.uri)
             location = (store.parent / "mlartifacts").as_uri() if store else None
-            try:
-                return str(client.create_experiment(name, artifact_location=location))
-            except Exception:
-                experiment = client.get_experiment_by_name(name)  # another run may have created it just now
-                if experiment is None:
-                    raise
-        return str(experiment.experiment_id)
+            with contextlib.suppress(MlflowException):  # another run may have created it just now
+                client.create_experiment(name, artifact_location=location)
+        return str(client.get_experiment_by_name(name).experiment_id)
 
     def _log_params(self, client: Any, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Log params and tags that the run lacks. MLflow's params can't change: a new value becomes a tag."""
-        from mlflow.entities import Param, RunTag
-
         wanted: dict[str, str] = self.settings["params"]
         new = [Param(name, value) for name, value in wanted.items() if name not in params]
         changed = {f"resumed.{name}": value for name, value in wanted.items() if params.get(name, value) != value}
@@ -124,25 +96,17 @@ class MLflowRun:
 
     def _send(self) -> None:
         """Send what MLflow lacks of metrics.jsonl, many lines in one request."""
-        from mlflow.entities import Metric
-
-        batch: list[Metric] = []
+        new: list[Metric] = []
         for line in self.tail.lines():
             step, time_ms = line["step"], int(1000 * line.get("time", 0))
-            new = {name: value for name, value in metrics_of(line).items() if step > self.steps.get(name, -1)}
-            if len(batch) + len(new) > METRICS_A_REQUEST:
-                self._log(batch)
-                batch = []
-            batch += [Metric(name, value, time_ms, step) for name, value in new.items()]
-            self.steps |= dict.fromkeys(new, step)
-        self._log(batch)
+            values = {name: value for name, value in metrics_of(line).items() if step > self.steps.get(name, -1)}
+            new += [Metric(name, value, time_ms, step) for name, value in values.items()]
+            self.steps |= dict.fromkeys(values, step)
+        for start in range(0, len(new), METRICS_A_REQUEST):
+            self._log(new[start : start + METRICS_A_REQUEST])
 
-    def _log(self, metrics: Sequence[Any]) -> None:
+    def _log(self, metrics: Sequence[Metric]) -> None:
         """Send one request. Metrics that the server rejects are skipped, so that they can't block the others."""
-        from mlflow.exceptions import MlflowException
-
-        if not metrics:
-            return
         try:
             self.client.log_batch(self.run_id, metrics=metrics, synchronous=True)
         except MlflowException as error:
@@ -166,6 +130,8 @@ class MLflowRun:
 def send_results(run_dir: Path, results: Results) -> str:
     """Send metrics, files and the verdict to the run of a run directory.
 
+    The verdict becomes the description on top of MLflow's page, unless a user has written another one.
+
     Raises:
         InputError: there is no such run.
     """
@@ -174,22 +140,24 @@ def send_results(run_dir: Path, results: Results) -> str:
     if file is not None and not file.is_file():  # MLflow would create an empty one
         hint = "there is no such store. Set MLFLOW_TRACKING_URI to its value in training"
         raise InputError(hint, kind="run-not-found")
-    from mlflow import MlflowClient
-
     client = MlflowClient(tracking_uri=uri)
-    if find_run(client, run_id) is None:
+    run = find_run(client, run_id)
+    if run is None:
         raise InputError(f"it has no run {run_id}", kind="run-not-found")
-    log_points(client, run_id, results)
-    set_description(client, run_id, results.verdict)
+    now, tags = int(1000 * time.time()), run.data.tags
+    if results.points:
+        metrics = [Metric(name, value, now, step) for name, value, step in results.points]
+        client.log_batch(run_id, metrics=metrics, synchronous=True)
+    if results.verdict and tags.get(NOTE) in (None, "", tags.get(OUR_NOTE)):
+        client.set_tag(run_id, OUR_NOTE, results.verdict)
+        client.set_tag(run_id, NOTE, results.verdict)
     for path, place in results.files:
-        client.log_artifact(run_id, path, place or None)
+        client.log_artifact(run_id, str(path), place or None)
     return ""
 
 
 def find_run(client: Any, run_id: str) -> Any:
     """The run; None if it does not exist or was deleted."""
-    from mlflow.exceptions import MlflowException
-
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
@@ -197,25 +165,6 @@ def find_run(client: Any, run_id: str) -> Any:
             return None
         raise
     return run if run.info.lifecycle_stage == "active" else None
-
-
-def log_points(client: Any, run_id: str, results: Results) -> None:
-    from mlflow.entities import Metric
-
-    now = int(1000 * time.time())
-    metrics = [Metric(name, value, now, step) for name, value, step in results.points]
-    if metrics:
-        client.log_batch(run_id, metrics=metrics, synchronous=True)
-
-
-def set_description(client: Any, run_id: str, sentence: str) -> None:
-    """Set the description on top of MLflow's page to the verdict, unless a user has written another one."""
-    if not sentence:
-        return
-    tags = client.get_run(run_id).data.tags
-    if tags.get(NOTE) in (None, "", tags.get(OUR_NOTE)):
-        client.set_tag(run_id, OUR_NOTE, sentence)
-        client.set_tag(run_id, NOTE, sentence)
 
 
 def make_store(uri: str) -> None:
@@ -227,8 +176,6 @@ def make_store(uri: str) -> None:
     file = store_file(uri)
     if file is None or file.exists() or not file.parent.is_dir():
         return
-    from mlflow import MlflowClient
-
     with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as folder:
         temporary = Path(folder) / file.name
         MlflowClient(tracking_uri=f"sqlite:///{temporary}").search_experiments(max_results=1)

@@ -9,7 +9,6 @@ status, the run is marked KILLED and this process ends.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -17,7 +16,6 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from rlvr import console
 from rlvr.tracking.messages import describe_error, redact_uri
@@ -67,15 +65,9 @@ def follow(run: MLflowRun, trainer_pid: int, report: Callable[[str], None]) -> N
         if causes:
             report(f"{where} works again.")
             causes.clear()
-        pause_s = POLL_S
         if status is not None:
-            break
-    if status in ("KILLED", DIED):  # an interrupted run sends its files when it has been resumed
-        return
-    try:
-        run.send_files()
-    except Exception as error:
-        report(f"{where} has all metrics, but lacks files of {run.folder}: it {describe_error(error, run.uri)}.")
+            return
+        pause_s = POLL_S
 
 
 def main() -> None:
@@ -92,10 +84,5 @@ def main() -> None:
 
     trainer_pid = os.getppid()
     settings = json.loads(io.FileIO(0, closefd=False).readline() or "{}")  # unbuffered: select sees the next line
-    if not settings:
-        return
-    with contextlib.suppress(OSError):  # a file system without locks
-        # The process of a killed session may still be sending: both would send the same steps.
-        lock = (Path(settings["folder"]) / ".mlflow.lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    follow(MLflowRun(settings, report), trainer_pid, report)
+    if settings:
+        follow(MLflowRun(settings, report), trainer_pid, report)

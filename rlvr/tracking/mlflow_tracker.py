@@ -60,26 +60,19 @@ class MLflowTracker:
 
     Args:
         folder: the run directory with metrics.jsonl.
-        tracking_uri: server or store; a password in it is never printed or written.
+        uri: of the server or store; a password in it is never printed or written.
         params: the recipe; nested keys are joined by dots, secrets are left out.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        tracking_uri: str,
-        params: Mapping[str, Any],
-        tags: Mapping[str, Any],
-        run_name: str | None = None,
+        self, folder: Path, uri: str, params: Mapping[str, Any], tags: Mapping[str, Any], run_name: str | None = None
     ) -> None:
-        self.folder = folder
-        self.tracking_uri = tracking_uri
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "run_name": run_name or folder.name,
             "params": flatten_params(params),
             "tags": {str(name): str(value)[:PARAM_LENGTH] for name, value in tags.items()},
             "folder": str(folder.resolve()),
-            "tracking_uri": tracking_uri,
+            "tracking_uri": uri,
             "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME") or "grpo-recipes",
             "experiment_id": os.environ.get("MLFLOW_EXPERIMENT_ID"),
             "run_id": os.environ.get("MLFLOW_RUN_ID"),
@@ -103,7 +96,7 @@ class MLflowTracker:
             self._write(json.dumps(self.settings))
 
     def close(self, status: str, timeout_s: float = 30) -> None:
-        """Send the rest, the files of the run directory and the status; say if not everything is sent in time.
+        """Send the rest and the status; say if not everything is sent in time.
 
         Args:
             status: FINISHED, FAILED or KILLED.
@@ -119,8 +112,8 @@ class MLflowTracker:
             process.kill()
         self._process = None
         if process.returncode != 0:
-            where = f"MLflow at {redact_uri(self.tracking_uri)}"
-            print_message(f"{where} may lack the last metrics, the status or files of {self.folder}.")
+            where = f"MLflow at {redact_uri(self.settings['tracking_uri'])}"
+            print_message(f"{where} may lack the last metrics or the status of {self.settings['folder']}.")
 
     def _write(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None

@@ -7,7 +7,6 @@ make this machine call a server.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -15,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.directory import write_json
-from rlvr.formatting import mapping
+from rlvr.artifacts.directory import read_json, write_json
 
 # Defaults of the processes that talk to trackers; variables of the user win.
 _ENVIRONMENT = {
@@ -39,14 +37,6 @@ def remember_run(folder: Path, tracker: str, **run: Any) -> None:
     """Note the run, so that the next session of the run directory and later scripts continue it."""
     with contextlib.suppress(OSError):  # on a full disk a resumed run becomes another one there
         write_json(folder / f"{tracker}.json", run)
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    """The JSON object in a file; empty if there is none."""
-    try:
-        return mapping(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
-        return {}
 
 
 def default_tracking_uri(output_dir: Path) -> str:

@@ -6,33 +6,31 @@ import contextlib
 import io
 import secrets
 from pathlib import Path
+from typing import Any
+
+import trackio
 
 from rlvr.errors import InputError
 from rlvr.tracking.final_results import Results
 from rlvr.tracking.tracked_run import remember_run, tracked_run
-from rlvr.tracking.wandb_run import log_results
 
 
-def run_name(folder: Path, project: str, name: str) -> str:
-    """The name of the run, by which trackio finds it again; another one if the project has a run of this name.
+def start_run(folder: Path, arguments: Any) -> None:
+    """Set the name of the run, by which trackio finds it again; another one if the project has a run of this name.
 
     A run of the same name elsewhere, in a Space or on a server, is continued.
     """
-    earlier = tracked_run(folder, "trackio").get("name")
+    earlier, name = tracked_run(folder, "trackio").get("name"), arguments.run_name
     if earlier is None:
-        import trackio
-
         with contextlib.suppress(ValueError):  # there is no such project
-            if any(run.name == name for run in trackio.Api().runs(project)):
+            if any(run.name == name for run in trackio.Api().runs(arguments.project)):
                 name = f"{name}-{secrets.token_hex(2)}"
-        remember_run(folder, "trackio", name=name, project=project)
-    return earlier or name
+        remember_run(folder, "trackio", name=name, project=arguments.project)
+    arguments.run_name = earlier or name
 
 
 def send_alert(title: str, text: str, level: str) -> None:
     """Send an alert to the run of this process."""
-    import trackio
-
     if trackio.context_vars.current_run.get() is not None:
         with contextlib.redirect_stdout(io.StringIO()):  # trackio prints it; the run has printed it already
             trackio.alert(title, text, trackio.AlertLevel[level])
@@ -44,8 +42,6 @@ def send_results(run_dir: Path, results: Results) -> str:
     Raises:
         InputError: there is no such run.
     """
-    import trackio
-
     run = tracked_run(run_dir, "trackio")
     try:
         live = trackio.init(
@@ -55,7 +51,7 @@ def send_results(run_dir: Path, results: Results) -> str:
         at = "Set TRACKIO_DIR, TRACKIO_SPACE_ID or TRACKIO_SERVER_URL as in training"
         raise InputError(f"{error}. {at}", kind="run-not-found") from error
     live.config.clear()  # an empty one leaves that of training as it is
-    log_results(trackio, live, results, run["name"])
+    results.log_to(trackio, live, run["name"])
     if results.verdict:
         live.log({"eval/verdict": trackio.Markdown(results.verdict)})
     trackio.finish()

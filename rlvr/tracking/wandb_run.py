@@ -3,68 +3,52 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import wandb
+
 from rlvr.errors import InputError
 from rlvr.tracking.final_results import Results
-from rlvr.tracking.messages import describe_error
+from rlvr.tracking.messages import describe_error, print_message
 from rlvr.tracking.tracked_run import remember_run, tracked_run
 
 # W&B waits without end for an upload, and 90 s at the start. Variables of the user win.
 _DEFAULTS = {"WANDB_INIT_TIMEOUT": "20", "WANDB_FINISH_TIMEOUT": "300"}
 
 
-def start_run(folder: Path, name: str, report: Callable[[str], None]) -> None:
+def start_run(folder: Path, arguments: Any) -> None:
     """Create the run, or continue that of an earlier session. transformers' callback finds it and logs to it.
 
     If the server does not answer or refuses, this session stays on disk, for `wandb sync`.
-
-    Args:
-        report: prints a message.
     """
-    import wandb
-
     for variable, value in _DEFAULTS.items():
         os.environ.setdefault(variable, value)
     earlier = tracked_run(folder, "wandb")
     run_id = os.environ.get("WANDB_RUN_ID") or earlier.get("run_id") or secrets.token_hex(4)
     project = os.environ.get("WANDB_PROJECT") or earlier.get("project") or "huggingface"
-    options: dict[str, Any] = {"project": project, "id": run_id, "name": name}
+    options: dict[str, Any] = {"project": project, "id": run_id, "name": arguments.run_name}
     options["resume"] = os.environ.get("WANDB_RESUME") or "allow"
-    arguments, sys.argv = sys.argv, sys.argv[:1]  # W&B keeps the command line, in which a URL may have a password
+    words, sys.argv = sys.argv, sys.argv[:1]  # W&B keeps the command line, in which a URL may have a password
     try:
         run = wandb.init(**options)
     except Exception as error:
         wandb.teardown()
         run = wandb.init(**options, mode="offline")
         kept = f"This session is kept in {Path(run.dir).parent}: send it with `wandb sync`."
-        report(f"W&B {describe_error(error)}. Training goes on. {kept}")
+        print_message(f"W&B {describe_error(error)}. Training goes on. {kept}")
     finally:
-        sys.argv = arguments
+        sys.argv = words
     if not run.disabled:
         remember_run(folder, "wandb", run_id=run_id, project=project, mode="offline" if run.offline else "online")
 
 
 def send_alert(title: str, text: str, level: str) -> None:
     """Send an alert to the run of this process."""
-    import wandb
-
     if wandb.run is not None:
         wandb.run.alert(title[:63], f"{title}. {text}", level)  # a title has at most 63 characters
-
-
-def finish_run(exit_code: int) -> None:
-    """End the run of this process, if it has one. W&B shows an interrupted one (75) as preempted."""
-    wandb = sys.modules.get("wandb")
-    if wandb is not None and wandb.run is not None:
-        if exit_code == 75:
-            wandb.run.mark_preempting()
-        wandb.finish(exit_code)
 
 
 def send_results(run_dir: Path, results: Results) -> str:
@@ -76,8 +60,6 @@ def send_results(run_dir: Path, results: Results) -> str:
     Raises:
         InputError: there is no such run.
     """
-    import wandb
-
     run = tracked_run(run_dir, "wandb")
     mode: Any = os.environ.get("WANDB_MODE") or run.get("mode")
     is_online = mode == "online"
@@ -91,7 +73,7 @@ def send_results(run_dir: Path, results: Results) -> str:
         hint = f"{error}. Set WANDB_MODE, WANDB_PROJECT and WANDB_ENTITY as in training"
         raise InputError(hint, kind="run-not-found") from error
     live.define_metric("eval/by_shots/*", step_metric="shots")
-    log_results(wandb, live, results, run["run_id"])
+    results.log_to(wandb, live, run["run_id"])
     live.summary.update({name: value for name, value, _ in results.points if "/by_shots/" not in name})
     if results.verdict:
         if not live.notes or live.notes == live.summary.get("verdict"):  # a user's own notes stay
@@ -99,28 +81,3 @@ def send_results(run_dir: Path, results: Results) -> str:
         live.summary["verdict"] = results.verdict
     live.finish()
     return "" if is_online else f", on disk: `wandb sync {Path(live.dir).parent}` sends it"
-
-
-def log_results(library: Any, live: Any, results: Results, owner: str) -> None:
-    """Log metrics, table, alert and files to a run. trackio has the interface of W&B.
-
-    Args:
-        library: wandb or trackio.
-        live: the run.
-        owner: the run's id or name, for the name of the artifact.
-    """
-    for line in results.lines():
-        live.log(line)
-    if results.table:
-        header, *rows = results.table
-        table = library.Table(columns=list(header), data=[list(row) for row in rows])
-        live.log({"/".join(filter(None, (results.place, "evaluation"))): table})
-    if results.verdict:
-        live.alert(f"Evaluation: {results.label}", results.verdict, library.AlertLevel.INFO)
-    if results.files:
-        name = re.sub(r"[^\w.-]+", "-", f"{results.place or 'results'}-{owner}")[:128]
-        artifact = library.Artifact(name, type="evaluation")
-        for path, place in results.files:
-            below = place.removeprefix(results.place).strip("/")
-            artifact.add_file(path, "/".join(filter(None, (below, Path(path).name))))
-        live.log_artifact(artifact)

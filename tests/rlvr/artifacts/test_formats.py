@@ -11,13 +11,12 @@ import pytest
 from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
-from rlvr.artifacts.directory import FORMAT, read_status, write_status
+from rlvr.artifacts.directory import FORMAT, write_status
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import RunStatus, choose_resumption
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
-from rlvr.report import write_comparison, write_report
 from scripts import evaluate, report, rollouts
 from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_run
@@ -41,14 +40,6 @@ def run_dir(tmp_path: Path) -> Path:
 def later(run_dir: Path) -> Path:
     change(run_dir / "run.json", format=FORMAT + 1, status="meditating")
     return run_dir
-
-
-def test_run_json_has_a_format_and_is_read_without_it(run_dir: Path) -> None:
-    assert json.loads((run_dir / "run.json").read_text())["format"] == FORMAT
-    change(run_dir / "run.json", format=None)
-    status = read_status(run_dir)
-    assert status is not None and status["status"] == "done" and "format" not in status
-    assert write_report(run_dir).is_file()
 
 
 @pytest.mark.parametrize(
@@ -115,13 +106,6 @@ def test_a_copied_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> No
     assert (error.value.kind, error.value.problems[0].path) == ("later-format", str(copy))
 
 
-def test_a_run_without_a_format_is_continued(tmp_path: Path) -> None:
-    run, identity, checkpoint = killed_run(tmp_path / "run")
-    for path in (tmp_path / "run" / "run.json", checkpoint / checkpoints.MARKER):
-        change(path, format=None)
-    assert choose_resumption(run, identity).checkpoint == checkpoint
-
-
 @pytest.mark.parametrize("identity_there", [None, {"recipe": {}}, "x"])
 def test_a_checkpoint_without_a_valid_identity_is_refused(tmp_path: Path, identity_there: object) -> None:
     run, identity, checkpoint = killed_run(tmp_path / "run")
@@ -143,10 +127,3 @@ def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys:
     assert evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(tmp_path)]) == 2
     assert "ame another folder" in capsys.readouterr().err
     assert (tmp_path / "evaluation.json").read_text() == "{}"
-
-
-def test_runs_with_and_without_a_format_are_compared(tmp_path: Path) -> None:
-    old = write_run(tmp_path / "old", base=[False, True], trained=[True, True])
-    (old / "run.json").unlink()
-    new = write_run(tmp_path / "new", base=[False, True], trained=[False, True])
-    assert "new is worse" in (text := write_comparison([old, new]).read_text()) or "No clear difference" in text

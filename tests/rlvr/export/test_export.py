@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from rlvr.artifacts.finished_run import open_run
 from rlvr.artifacts.run_lock import lock_run
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import write_recipe
-from rlvr.errors import InputError
 from rlvr.export import export as exporting
 from rlvr.export.merged import write_merged
 from rlvr.export.remeasure import Limits, compare_answers, open_held_out, remeasure_folder
@@ -295,12 +294,16 @@ def test_bad_input_is_refused_before_anything_is_written(
     assert entries(here) == before
 
 
-def test_a_full_disk_is_named_before_anything_is_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(2**30, 2**30, 0))
-    with pytest.raises(InputError) as refused:
-        exporting.export_run(here / "run", here / "new", exporting.Plan("merged"))
-    assert refused.value.kind == "no-space" and not (here / "new").exists()
+def test_a_full_disk_is_named_and_nothing_stays(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = entries(here)
+    monkeypatch.setattr(exporting, "write_merged", fill)
+    assert main(["run", "--to", "merged", "--out", "exports/new"]) == 1
+    assert "The disk is full" in capsys.readouterr().err and entries(here) == before
 
 
 def test_the_run_of_another_process_is_refused(here: Path) -> None:

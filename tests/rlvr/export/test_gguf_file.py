@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -25,8 +23,9 @@ from transformers import (
 
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Decoding
-from rlvr.export.gguf_file import PRE_TOKENIZERS, check_model, quantize, read_quantizations, write_gguf
+from rlvr.export.gguf_file import PRE_TOKENIZERS, check_model, write_gguf
 from rlvr.export.llama_cpp import LlamaCppEngine
+from rlvr.export.quantization import quantize, read_quantizations
 
 TEXTS = [
     "Tom has 61 books, and Ana's 1234567.",
@@ -81,23 +80,6 @@ def byte_level(name: str, *, bos: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def sentencepiece(*, gemma: bool) -> Tokenizer:
-    """A tokenizer as transformers converts it from SentencePiece, for Llama 2 and Mistral, or for Gemma."""
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    replace = normalizers.Replace(" ", "▁")
-    tokenizer.normalizer = replace if gemma else normalizers.Sequence([normalizers.Prepend("▁"), replace])
-    if gemma:
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    bytes_ = [f"<0x{number:02X}>" for number in range(256)]
-    learner = trainers.BpeTrainer(vocab_size=480, special_tokens=[*SPECIAL, *bytes_])
-    tokenizer.train_from_iterator(TEXTS[:2] * 3, learner)
-    content = json.loads(tokenizer.to_str())
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in SPECIAL]
-    tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 1)])
-    return tokenizer
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "config", "tokenizer", "why"),
@@ -111,8 +93,6 @@ def sentencepiece(*, gemma: bool) -> Tokenizer:
             lambda: byte_level("llama-bpe", bos=True),
             "rows of q and k in another order, changed rotation, a first token",
         ),
-        (MistralForCausalLM, MistralConfig(**SMALL), lambda: sentencepiece(gemma=False), "merges become scores"),
-        (LlamaForCausalLM, LlamaConfig(**SMALL), lambda: sentencepiece(gemma=True), "no space in front"),
     ],
 )
 def test_tokens_and_answers_are_those_of_transformers(

@@ -18,7 +18,6 @@ import run_grpo
 from rlvr.artifacts.directory import write_json
 from rlvr.export.gguf_file import write_gguf
 from rlvr.publishing import markdown
-from rlvr.publishing.licences import data_licence, model_licence
 from rlvr.publishing.model_card import model_card
 from rlvr.report.run_reader import read_run
 from scripts.publish import main as publish_script
@@ -107,16 +106,6 @@ def test_code_shows_a_text_as_it_is(text: str) -> None:
     assert [token.type for token in inline] == (["code_inline"] if text.strip() else [])
     escaped = PARSER.parseInline(markdown.escape(text))[0].children or []
     assert {token.type for token in escaped} <= {"text", "text_special"}
-
-
-def test_a_licence_comes_from_a_card_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "base").mkdir()
-    assert "not known" in model_licence("base") and "not known" in model_licence("nobody/nothing")
-    (tmp_path / "base" / "README.md").write_text("---\nlicense: apache-2.0\n---\n# base\n")
-    assert "apache-2.0" in model_licence("base")
-    assert "openai/gsm8k" in data_licence({"name": "gsm8k"})
-    assert str(tmp_path) not in data_licence({"name": "jsonl", "path": f"{tmp_path}/rows.jsonl"})
 
 
 def write_weights(run: Path, base: str) -> None:

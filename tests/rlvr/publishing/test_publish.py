@@ -126,13 +126,6 @@ def test_without_token_or_network_nothing_is_asked(
     assert script.main([str(run), "--repo", REPO]) == 2
 
 
-def test_an_unknown_token_is_refused_before_a_repository_is_created(
-    hub: HubServer, publication: Publication, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
-    assert refusal(publication).kind == "hub-token-refused" and not hub.count("POST")
-
-
 def test_a_repository_that_exists_keeps_its_other_files_and_they_are_named(
     hub: HubServer, publication: Publication, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlvr.artifacts import directory
 from rlvr.artifacts.directory import write_status
 from rlvr.errors import InputError
 from rlvr.report import write_comparison
@@ -58,31 +57,6 @@ def test_only_differing_recipe_keys_are_listed(tmp_path: Path) -> None:
         assert unsaid not in text
 
 
-@pytest.mark.parametrize(
-    ("written", "trl", "says", "why"),
-    [
-        ("beta: 0.0", None, None, "TRL's own default is no difference, whether it is written down or not"),
-        ("beta: 0.04", None, "beta 0.0 (default) 0.04", "against the default, which is named"),
-        ("beta: 0.04", "0.1.0", "beta – 0.04", "what another TRL has for a default is not known here"),
-        ("vllm_typo: 1", None, "vllm_typo – 1", "no key that has a default"),
-    ],
-)
-def test_an_omitted_key_has_its_default(
-    tmp_path: Path, written: str, trl: str | None, says: str | None, why: str
-) -> None:
-    runs = pair(tmp_path, [True] * 5, [True] * 5)
-    for run in runs:
-        recorded = directory.versions() | ({"trl": trl} if trl else {})
-        (run / "versions.json").write_text(json.dumps(recorded), encoding="utf-8")
-    with (runs[1] / "recipe.yaml").open("a", encoding="utf-8") as recipe:
-        recipe.write(f"{written}\n")
-    text = text_of(write_comparison(runs))
-    if says is None:
-        assert "The recipes are the same" in text, why
-    else:
-        assert says in text, why
-
-
 def test_what_ran_is_listed_also_where_the_runs_are_alike(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     write_status(runs[1], "done", machine={"cpu": "other CPU, 8 cores"}, identity={"processes": 1, "launcher": "plain"})
@@ -107,26 +81,6 @@ def test_derived_values_are_listed_unless_they_repeat_a_key(tmp_path: Path) -> N
         (run / "recipe.yaml").write_text(text, encoding="utf-8")
     text = text_of(write_comparison(runs))
     assert "lora_r 8 32 resolved.training.threads 1 4 Versions" in text
-
-
-def test_recipes_of_two_releases_differ_in_values_only(tmp_path: Path) -> None:
-    """A key that one release lacked counts only with an unusual value."""
-    runs = pair(tmp_path, [True] * 5, [True] * 5)
-    for run, trl, lines in (
-        (runs[0], "1.15.0", "reward_timeout_s: 30.0\n"),
-        (
-            runs[1],
-            "1.16.0",
-            "reward_timeout_s: 30.0\non_reward_error: raise\nlogging_steps: 1\nbeta: 0.0\nepsilon: 0.3\n",
-        ),
-    ):
-        (run / "versions.json").write_text(json.dumps({"trl": trl}), encoding="utf-8")
-        with (run / "recipe.yaml").open("a", encoding="utf-8") as recipe:
-            recipe.write(lines)
-    text = text_of(write_comparison(runs))
-    assert "epsilon – 0.3" in text
-    for key in ("reward_timeout_s", "on_reward_error", "logging_steps", "beta"):
-        assert key not in text
 
 
 VERIFIER = {"right": {"options": {}, "digest": "ab"}}

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr.artifacts.evaluation import Difference, Evaluation, Interval, Score, Sweep, from_json
-from rlvr.artifacts.evaluation_summary import verdict
+from rlvr.artifacts.evaluation import Evaluation, Sweep, from_json
 from rlvr.evaluation import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report import write_report
@@ -73,16 +72,6 @@ def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str
         "Published for the base model: 41.6 % (its model card); measured here: 0.0 %.",
     ):
         assert words in text
-
-
-def test_the_verdict_has_the_p_value() -> None:
-    interval = Interval(0.1, 0.5)
-    score = Score(rows=9, correct=3, accuracy=0.3, interval=interval)
-    gain = Difference(0.3, interval, gained=3, lost=0, p_value=0.25)
-    said = verdict(Evaluation(base=score, trained=score, difference=gain))
-    assert said.details[0] == (
-        "3 problems went from wrong to right, 0 from right to wrong. McNemar's exact test: p = 0.25."
-    )
 
 
 JSON = st.recursive(

@@ -132,30 +132,12 @@ def test_the_keyboard_reaches_all_controls(opened: Tab) -> None:
     assert shown(opened) == before
 
 
-def test_arrow_keys_lead_from_the_search_to_the_list(opened: Tab) -> None:
-    opened.press("/")
-    for letter in "step 4":
-        opened.press(letter)
-    opened.press("ArrowDown")  # before the page has filtered by the typed text
-    assert opened.evaluate("document.activeElement.id") == "list"
-    assert opened.evaluate("document.getElementById('found').textContent").startswith("4 of 18")
-    opened.press("ArrowDown")
-    assert opened.evaluate("document.querySelector('[aria-selected=true]').id") == "found-2"
-
-
 def test_base_and_trained_answers_are_side_by_side(opened: Tab) -> None:
     set_filters(opened, kind="base")
     sides = "[...document.querySelectorAll('#detail .sides .answer h4')].map((title) => title.textContent)"
     assert opened.evaluate(sides) == ["base, held out ✗ wrong", "trained, held out ✓ right"]
     set_filters(opened, kind="training")
     assert opened.evaluate(sides) == ["step 1 ✓ right", "step 1 ✗ wrong"], "one step only: the best and the worst"
-
-
-def test_explanations_are_shown_with_the_completion(opened: Tab) -> None:
-    set_filters(opened, kind="trained")
-    assert "can't be read" in shown(opened), "its reference answer"
-    set_filters(opened, kind="training")
-    assert "math_correctness" in shown(opened)
 
 
 def test_a_chart_shows_its_values_under_the_pointer(opened: Tab) -> None:
@@ -235,28 +217,8 @@ def test_no_column_of_a_table_is_cut(browser: Tab, runs: list[Path], tmp_path: P
     assert WIDE_NAME in text and "\u00a0%" in text and " %" not in text, "no line ends between a number and its sign"
 
 
-def test_only_the_first_row_of_results_is_bold(browser: Tab, runs: list[Path], tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(runs[1], other)
-    recipe = other / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("0.001", "0.002"))
-    browser.open(write_comparison([runs[0], other]))
-    weights = (
-        "[...document.querySelectorAll('table')].map((table) => [...table.querySelectorAll('tbody tr')]"
-        ".map((row) => Number(getComputedStyle(row.lastElementChild).fontWeight) > 400))"
-    )
-    results, differences = browser.evaluate(weights)[:2]
-    assert results[0] and not any(results[1:]) and differences and not any(differences)
-
-
 def test_the_comparison_opens_without_errors(browser: Tab, runs: list[Path]) -> None:
     browser.messages.clear()
     browser.open(write_comparison(runs))
     assert browser.messages == []
     assert "two" in browser.evaluate("document.title")
-
-
-def test_the_first_paint_takes_less_than_two_seconds(opened: Tab) -> None:
-    paint = "performance.getEntriesByName('first-contentful-paint')"
-    assert opened.wait_for(f"{paint}.length === 1")
-    assert opened.evaluate(f"{paint}[0].startTime") < 2000

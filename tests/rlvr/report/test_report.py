@@ -9,8 +9,6 @@ import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +32,11 @@ from rlvr.artifacts.evaluation import (
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
 from rlvr.evaluation import paired_difference, summarise
-from rlvr.formatting import shorten
 from rlvr.report import curves, write_report
 from rlvr.report.rollouts import read_rollouts, reference_of
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import changed_answers, training_answers
-from rlvr.report.svg_charts import Series, smooth, smoothing_window, thin_out
+from rlvr.report.svg_charts import Series, thin_out
 from tests.support.report_runs import HOSTILE, read, record, write_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,15 +97,6 @@ def test_the_verdict_claims_a_change_only_beyond_chance(
     said = verdict(evaluation(base, trained))
     assert said.kind == kind, why
     assert words in said.sentence, why
-
-
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=300))
-def test_the_verdict_is_better_or_worse_exactly_if_the_interval_excludes_zero(pairs: list[tuple[bool, bool]]) -> None:
-    content = evaluation([before for before, _ in pairs], [after for _, after in pairs])
-    assert content.difference is not None
-    interval = content.difference.interval
-    expected = "better" if interval.low > 0 else "worse" if interval.high < 0 else "unclear"
-    assert verdict(content).kind == expected
 
 
 @pytest.mark.parametrize(
@@ -469,34 +457,9 @@ def test_every_reward_has_a_panel_and_a_step_its_phases(run_dir: Path) -> None:
     assert ">tools<" not in time.svg
 
 
-def test_metrics_of_tools_have_panels_and_a_phase(run_dir: Path) -> None:
-    path = run_dir / "metrics.jsonl"
-    logged = ("call_frequency", "failure_frequency", "turns", "cut_by_iterations", "seconds")
-    added = {f"tools/{name}": 0.5 for name in logged} | {"environment/failed_fraction": 0.5, "time/tools": 0.05}
-    lines = [{**json.loads(line), **added} for line in path.read_text(encoding="utf-8").splitlines()]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    panels = {panel.title: panel for panel in curves.metric_panels(read_run(run_dir))}
-    tools = ["Tool calls", "Failed tool calls", "Turns", "Cut off by the limit of turns", "Time in tools"]
-    assert {*tools, "Failed environments"} <= panels.keys()
-    assert panels["Failed tool calls"].change == "50.0 % → 50.0 %"
-    assert ">tools<" in panels["Time per step"].svg
-
-
-def test_the_area_around_a_mean_is_drawn_only_if_its_ends_were_logged(run_dir: Path) -> None:
-    run = read_run(run_dir)
-    figure = curves.reward_panel(run)
-    assert figure is not None and "fill-opacity: 0.13" in figure.svg
-    with_band, without = curves.reward_panels(run)
-    assert "fill-opacity: 0.13" in with_band.svg and "fill-opacity: 0.13" not in without.svg
-    path = run_dir / "metrics.jsonl"
-    path.write_text(path.read_text(encoding="utf-8").replace('"reward/min"', '"other"'), encoding="utf-8")
-    figure = curves.reward_panel(read_run(run_dir))
-    assert figure is not None and "fill-opacity: 0.13" not in figure.svg
-
-
 def test_a_metric_that_stayed_zero_is_named_and_not_drawn(run_dir: Path) -> None:
     run = read_run(run_dir)
-    assert curves.always_zero(run) == ["KL from the base model"]
+    assert curves.not_drawn(run) == ([], ["KL from the base model"])
     assert "KL from the base model" not in [panel.title for panel in curves.metric_panels(run)]
 
 
@@ -553,35 +516,9 @@ def test_the_reference_answer_is_what_the_metric_read(columns: dict[str, Any], e
     assert reference_of(row) == expected, why
 
 
-@given(st.text(min_size=1, max_size=200), st.integers(3, 100))
-def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, most: int) -> None:
-    short = shorten(text, most)
-    assert short == text if len(text) <= most else short.startswith(text[: most // 3]) and short.endswith(text[-1])
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400))
-def test_the_smoothed_line_stays_within_its_neighbours(values: list[float]) -> None:
-    line = smooth(values)
-    reach = smoothing_window(len(values)) // 2
-    assert len(line) == len(values)
-    for at, value in enumerate(line):
-        near = values[max(0, at - reach) : at + reach + 1]
-        assert min(near) - 1e-6 <= value <= max(near) + 1e-6
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=2000), st.integers(1, 300))
 def test_thinning_keeps_the_number_of_points_down_and_the_values_within_bounds(values: list[float], most: int) -> None:
     thin = thin_out(Series("x", list(range(len(values))), values), most)
     assert len(thin.steps) == len(thin.values) <= most
     assert list(thin.steps) == sorted(thin.steps)
     assert min(values) - 1e-6 <= min(thin.values) and max(thin.values) <= max(values) + 1e-6
-
-
-def test_importing_the_report_loads_no_heavy_library() -> None:
-    code = (
-        "import sys, rlvr.report; found = "
-        "{'torch', 'transformers', 'matplotlib', 'pyarrow', 'jinja2', 'numpy'} & set(sys.modules); "
-        "sys.exit(f'loaded: {found}' if found else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

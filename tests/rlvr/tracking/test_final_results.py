@@ -144,10 +144,10 @@ def test_a_description_of_the_user_is_kept(run_dir: Path) -> None:
     client = MlflowClient(tracking_uri=default_tracking_uri(run_dir))
     run_id = tracked_run(run_dir, "mlflow")["run_id"]
     for sentence in ("It rose.", "It rose more."):
-        mlflow_run.set_description(client, run_id, sentence)
+        mlflow_run.send_results(run_dir, Results(verdict=sentence))
         assert client.get_run(run_id).data.tags["mlflow.note.content"] == sentence
     client.set_tag(run_id, "mlflow.note.content", "my favourite")
-    mlflow_run.set_description(client, run_id, "It fell.")
+    mlflow_run.send_results(run_dir, Results(verdict="It fell."))
     assert client.get_run(run_id).data.tags["mlflow.note.content"] == "my favourite"
 
 

@@ -45,16 +45,6 @@ def test_a_deleted_run_is_replaced_by_a_complete_one(tmp_path: Path, server: Ser
     assert len(said) == 1 and "has no run run0" in said[0]
 
 
-def test_a_run_whose_creation_was_not_confirmed_is_found_again(tmp_path: Path, server: Server) -> None:
-    run = mlflow_run(tmp_path, server, [])
-    server.behaviour = "loses"
-    with pytest.raises(Exception, match="Connection aborted"):
-        run.update()
-    server.behaviour = "works"
-    run.update()
-    assert (list(server.runs), run.run_id) == (["run0"], "run0")
-
-
 def test_metrics_that_the_server_rejects_block_no_others(tmp_path: Path, server: Server) -> None:
     said: list[str] = []
     write_losses(tmp_path, 1)

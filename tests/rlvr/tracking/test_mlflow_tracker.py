@@ -21,6 +21,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_tracker
+from rlvr.tracking.final_results import add_results
 from rlvr.tracking.mlflow_tracker import MLflowTracker
 from rlvr.tracking.tracked_run import default_tracking_uri
 from rlvr.training.callbacks import MetricsFile
@@ -140,26 +141,6 @@ def test_sessions_share_a_run_and_repeated_steps_are_sent_once(tmp_path: Path, s
 
 
 @pytest.mark.slow
-def test_a_request_of_a_killed_session_is_not_sent_twice(tmp_path: Path, server: Server) -> None:
-    session = Session(tmp_path / "run", server.uri)
-    session.steps(2)
-    wait_for(lambda: len(server.metrics()) == 2)
-    server.behaviour = "hangs"
-    session.steps(2)
-    wait_for(lambda: server.held)
-    process = session.tracker._process
-    assert process is not None and process.stdin is not None
-    process.stdin.close()  # the session is killed; its tracking process waits for the answer
-    session = Session(tmp_path / "run", server.uri, first_step=2)
-    session.steps(3)
-    time.sleep(3)  # the new process would send the lines if it did not wait
-    server.behaviour = "works"
-    session.tracker.close("FINISHED", timeout_s=PATIENCE_S)
-    process.wait(PATIENCE_S)
-    assert server.metrics() == losses(1, 2, 3, 4, 5)
-
-
-@pytest.mark.slow
 def test_a_wrong_uri_is_reported_once_and_closing_keeps_its_timeout(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,6 +224,7 @@ def test_a_local_store_gets_all_metrics_in_spite_of_a_full_disk(
     (folder / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
     (folder / "evaluation.json").write_text(json.dumps(EVALUATION))
     session.tracker.close("FINISHED", timeout_s=PATIENCE_S)
+    assert add_results(folder, folder, has_ended=True) == [f"added to the run in MLflow at {uri}"]
 
     with sqlite3.connect(store) as database:
         (run,) = database.execute("select run_uuid, name, status, artifact_uri from runs").fetchall()

@@ -53,12 +53,6 @@ def test_an_unusable_tracker_is_a_problem_with_its_fix(
     assert (problem.kind, problem.key) == (kind, "report_to") and named in problem.message, why
 
 
-@pytest.mark.parametrize("report_to", ["none", "mlflow", "all", ["none"], [], None])
-def test_usable_trackers_are_no_problem(report_to: str | list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert trackers.tracker_problems(report_to) == []
-
-
 @pytest.mark.parametrize(
     ("variables", "file", "ready", "why"),
     [

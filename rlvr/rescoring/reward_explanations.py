@@ -10,13 +10,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rlvr.config.specs import RewardSpec
+from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping
-
-if TYPE_CHECKING:
-    from rlvr.scoring.reward import Reward
-    from rlvr.workers.pool import WorkerPool
+from rlvr.rescoring.explain import explanation
+from rlvr.scoring.registry import load_reward
+from rlvr.scoring.reward import Reward
+from rlvr.workers.pool import WorkerPool
 
 TIMEOUT_S, BATCH_TIMEOUT_S = 10.0, 12.0  # a completion, and all; the first call of a worker imports its verifier
 MAX_LINES, MAX_LINE_LENGTH = 12, 300
@@ -48,35 +50,25 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
 
 @cache
 def _pool() -> WorkerPool:
-    from rlvr.workers.pool import WorkerPool
-
-    return WorkerPool("rlvr.report.reward_explanations:explain_item", processes=2)
-
-
-# ── In a worker ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    return WorkerPool("rlvr.rescoring.reward_explanations:explain_item", processes=2)
 
 
 def explain_item(item: bytes) -> dict[str, list[str]]:
-    from rlvr.rescoring.explain import explanation as explain_reward
-
+    """Explain the rewards of one row, in a worker."""
     content = json.loads(item)
     row, rewards = content["row"], _rewards(json.dumps(content["rewards"]))
     explanations = {}
     for reward in rewards:
         read = set(reward.columns) - {"prompt", "prompts", "completion"}
         if reward.applies(row.get("task")) and all(row.get(column) is not None for column in read):
-            explanation = explain_reward(row, reward, rewards)
-            if explanation.lines:
-                explanations[reward.label] = [line[:MAX_LINE_LENGTH] for line in explanation.lines[:MAX_LINES]]
+            lines = explanation(row, reward, rewards).lines
+            if lines:
+                explanations[reward.label] = [line[:MAX_LINE_LENGTH] for line in lines[:MAX_LINES]]
     return explanations
 
 
 @cache
 def _rewards(specs: str) -> list[Reward]:
-    from rlvr.config.specs import RewardSpec
-    from rlvr.errors import InputError
-    from rlvr.scoring.registry import load_reward
-
     rewards = []
     for spec in json.loads(specs):
         try:
