@@ -60,15 +60,6 @@ def test_scores_plain_and_chat_completions_alike(completion: str, reward: float,
     assert rewards == [reward, reward], why
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [None, "", [], 7, b"x", ["x"], [{"role": "assistant"}], "\x00", "\ud800", float("nan"), "`" * 100_000],
-    ids=lambda completion: repr(completion)[:20],
-)
-def test_malformed_completions_earn_0_without_an_error(completion: Any) -> None:
-    assert code_execution([""] * 2, [completion, RIGHT], tests=[SUMS] * 2) == [0.0, 1.0]
-
-
 def test_rows_without_tests_are_masked() -> None:
     tests: list[Any] = [None, [], "[]", "null", SUMS]
     assert code_execution([""] * 5, [RIGHT] * 5, tests=tests) == [None, None, None, None, 1.0]

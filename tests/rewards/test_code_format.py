@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -102,21 +101,3 @@ def test_an_unknown_language_is_located() -> None:
     with pytest.raises(InputError) as error:
         code_format([""], [A], language="pyhton")
     assert (error.value.kind, error.value.key) == ("unknown-language", "language")
-
-
-@pytest.mark.parametrize("style", ["block", "tags"])
-@pytest.mark.parametrize(
-    "completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": None}], "\ud800\x00"]
-)
-def test_no_completion_raises(completion: Any, style: Any) -> None:
-    assert code_format([None], [completion], style=style) == [0.0]
-
-
-@pytest.mark.parametrize("piece", ["<think>", "</think>", "<code>", "</code>", "```\n", "<", "\n", "<code>x</code>"])
-def test_a_hundred_thousand_characters_are_checked_fast(piece: str) -> None:
-    bomb = piece * (100_000 // len(piece))
-    started = time.process_time()
-    for style in ("block", "tags"):
-        for around in ("", "<think>x</think>"):
-            assert code_format([""], [around + bomb], style=style)[0] in (0.0, 1.0)  # type: ignore[arg-type]
-    assert time.process_time() - started < 3

@@ -86,8 +86,3 @@ def test_an_invalid_row_is_refused() -> None:
 @given(st.lists(st.sampled_from(["stone ", "sea, ", "a ", "old light ", ". ", "\n", "<think>", "</think>", PROMPT])))
 def test_any_text_has_a_share(pieces: list[str]) -> None:
     assert 0.0 <= score("".join(pieces)) <= 1.0
-
-
-@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": {}}], "\ud800\x00"])
-def test_no_completion_raises(completion: Any) -> None:
-    assert score(completion, None) == 0.0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rewards.json_schema import json_schema, validate_rows
+from tests.support.cases import cases
 
 ITEM = {
     "type": "object",
@@ -81,25 +82,7 @@ def test_equal_objects_of_a_long_list_are_found_at_once() -> None:
     assert json_schema([""] * 2, [f"[{items}]", f'[{items},{{"a":7.0}}]'], schema=schema) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ("{", "no JSON"),
-        (None, "missing"),
-        ('"text"', "no object"),
-        ({"type": "objekt"}, "an unknown type"),
-        ({"properties": {"a": None}}, "a key that a table filled"),
-        ({"pattern": "("}, "no regular expression"),
-        ({"$ref": "http://127.0.0.1:9/s.json"}, "never fetched"),
-        ({"$ref": "file:///etc/passwd"}, "never read"),
-        ({"$id": "http://x.invalid/", "items": {"$ref": "s.json"}}, "relative to a URL"),
-        ({"$ref": "#/$defs/none"}, "no such definition"),
-        ({"$dynamicRef": "http://x.invalid/y"}, "never fetched"),
-        ({"$ref": "#"}, "without end"),
-        ({"x": {"$ref": "http://x.invalid/"}, "$ref": "#/x"}, "never fetched"),
-        ({"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}, "another dialect within"),
-    ],
-)
+@pytest.mark.parametrize(("schema", "why"), cases(__file__, "a row whose schema"))
 def test_a_row_whose_schema_is_none_is_refused_and_not_scored(schema: Any, why: str) -> None:
     rows = [json.dumps(ITEM), schema if isinstance(schema, str | None) else json.dumps(schema)]
     assert [bool(fault) for fault in validate_rows(schema=rows)] == [False, True], why
@@ -144,7 +127,7 @@ SLOW = "^(x|xx)+$"
 def test_a_value_that_needs_exponential_time_is_not_valid(
     schema: Any, completion: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr.verifiers.json_value.DEADLINE_S", 0.2)
+    monkeypatch.setattr("rlvr.verifiers.json_validator.DEADLINE_S", 0.2)
     assert json_schema([""], [completion], schema=schema) == [0.0], why
 
 

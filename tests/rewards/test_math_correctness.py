@@ -5,22 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rewards.math_correctness import math_correctness, validate_rows
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("completion", "gold", "reward", "why"),
-    [
-        (" 6 * 7 = 42.\n#### The final answer is 42", "42", 1.0, "right"),
-        (" 6 * 7 = 41.\n#### The final answer is 41", "42", 0.0, "wrong"),
-        ("#### 70,000", "70000", 1.0, "a comma in the answer"),
-        ("#### 70000", "70,000", 1.0, "a comma in the gold"),
-        ("#### -5", "5", 0.0, "the sign counts"),
-        ("#### -5", "-5", 1.0, "negative golds can be rewarded"),
-        ("#### 42\n\nQuestion: next\n#### 7", "42", 1.0, "an invented problem behind"),
-        ("", "42", 0.0, "nothing"),
-        ("#### 42", "forty-two", None, "a gold that can't be read is no fault of the model's"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "gold", "reward", "why"), cases(__file__, "scores plain and chat"))
 def test_scores_plain_and_chat_completions_alike(completion: str, gold: str, reward: float | None, why: str) -> None:
     chat = [{"role": "assistant", "content": completion}]
     assert math_correctness([""], [completion], final_answer=[gold]) == [reward], why
@@ -93,20 +81,7 @@ def test_the_share_that_ran_into_the_deadline_is_logged() -> None:
     assert logged == {"math_correctness/timed_out": 0.0, "math_correctness/unscored": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("gold", "is_doubtful"),
-    [
-        ("Tom: 91", True),
-        ("91 books or so", True),
-        ("91 books", False),
-        ("91 apples and 3 pears", False),
-        ("12:30 PM", False),
-        ("log 100", False),
-        ("abc+1", False),
-        ("3 and 5", False),
-        ("x = 3 or x = 5", False),
-    ],
-)
+@pytest.mark.parametrize(("gold", "is_doubtful"), cases(__file__, "golds of words and"))
 def test_golds_of_words_and_a_number_are_doubtful(gold: str, is_doubtful: bool) -> None:
     [fault] = validate_rows(final_answer=[gold])
     assert (fault is not None and fault.startswith("warning: ")) == is_doubtful

@@ -14,23 +14,10 @@ from rlvr.data.io import unpack
 from rlvr.verifiers.completion_text import tagged_answer
 from rlvr.verifiers.evaluated_answers import EVALUATED_AS_EXPRESSION, EVALUATED_AS_LITERAL
 from tasks.reasoning_gym import reasoning_gym as task
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer", "why"),
-    [
-        ("so <answer> 42 </answer>", "42", "tags"),
-        ("<think><answer>41</answer></think><answer>42</answer>", "42", "thoughts are no answers"),
-        ("<answer>42", "42", "a tag that is not closed"),
-        ("<answer>a\nQ: b</answer>", "a\nQ: b", "a line of the answer that looks like a header"),
-        ("<answer>42</answer>\nQuestion: next\n<answer>7</answer>", "42", "an invented problem"),
-        ("so\n#### The final answer is 42", "42", "the answer line of the other tasks"),
-        ("<answer>42</answer> or <answer>41</answer>", None, "two answers"),
-        ("<answer>42</answer> yes <answer>42</answer>", "42", "the same answer twice"),
-        ("42", None, "no form"),
-        ("", None, "nothing"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "answer", "why"), cases(__file__, "takes the answer out"))
 def test_takes_the_answer_out_of_the_own_turn(completion: str, answer: str | None, why: str) -> None:
     assert tagged_answer(completion) == answer, why
 
@@ -98,17 +85,7 @@ def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str
 
 
 @pytest.mark.parametrize("dataset", ["countdown", "puzzle24"])
-@pytest.mark.parametrize(
-    ("form", "why"),
-    [
-        ("0e0*({sum})+{target}e0", "numbers that the verifier does not see"),
-        ("x-x+{target}e0+0e0*({sum})", "a variable"),
-        ("({sum})**0*{target}", "a power"),
-        ("{target}", "the target"),
-        ("24*1*1*1", "other numbers"),
-        ("{digits}", "digits in a row"),
-    ],
-)
+@pytest.mark.parametrize(("form", "why"), cases(__file__, "arithmetic with other numbers"))
 def test_arithmetic_with_other_numbers_is_wrong(dataset: str, form: str, why: str) -> None:
     row = task(dataset=dataset, train_rows=1, test_rows=1).train[0]
     numbers = [str(number) for number in unpack(row["entry"])["item"]["metadata"]["numbers"]]

@@ -11,20 +11,10 @@ from trl.rewards import get_soft_overlong_punishment
 
 from rewards.reasoning_length import reasoning_length
 from rlvr.errors import InputError
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("tokens", "reward", "why"),
-    [
-        (0, -1.0, "nothing at all"),
-        (5, -0.5, "half of the least"),
-        (10, 0.0, "the least"),
-        (80, 0.0, "where the ramp begins"),
-        (90, -0.5, "half way up the ramp"),
-        (100, -1.0, "the most"),
-        (1000, -1.0, "far beyond"),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "reward", "why"), cases(__file__, "the penalty grows on"))
 def test_the_penalty_grows_on_both_sides_of_the_limits(tokens: int, reward: float, why: str) -> None:
     options: dict[str, Any] = {"longest": 100, "ramp": 20, "shortest": 10}
     assert reasoning_length([""], ["x"], completion_ids=[[1] * tokens], **options) == [reward], why

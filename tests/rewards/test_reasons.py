@@ -1,8 +1,12 @@
-"""Every reward says why through `log_extra`: one text for each completion, and the same values with and without."""
+"""What holds for every reward: reasons through `log_extra`, and no error or delay whatever a completion is."""
 
 from __future__ import annotations
 
 import inspect
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +36,53 @@ OPTIONS: dict[str, dict[str, Any]] = {"reasoning_length": {"longest": 9}, "multi
 COMPLETIONS = ["", "<think>6 * 7</think>\n<answer>6 * 7</answer>", "```python\nprint(1)\n```"]
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_reward_gives_one_reason_for_each_completion(name: str, tmp_path: Path) -> None:
-    import sqlite3
+MALFORMED = [
+    *(None, "", [], {}, 7, b"x", float("nan"), "\x00", "\ud800\x00", [None], ["x"], [{"role": "assistant"}]),
+    *([{"role": "assistant", key: value}] for key in ("content", "reasoning_content") for value in (None, {}, [7], 7)),
+]
+# Signs that the rewards look for, and signs that are slow to normalise or to split.
+PIECES = [
+    *("<think>", "</think>", "<think>x</think>", "<", "< think", "<answer>", "<code>", "</code>", "<code>x</code>"),
+    *("```", "```python", "```\n", "\n", "x ", "x.", "1,", "!", "-‐", "14,", "refund.", "no refund, ", "a1", "_", "字"),
+    *("\u0301", "\u0301\u0316", "\ufdfa", "\ud800", "12345678901234567890."),
+]
 
-    sqlite3.connect(tmp_path / "shop.db").execute("CREATE TABLE jars (grams INT)")
-    options = {"folder": str(tmp_path)} if name == "sql_result" else OPTIONS.get(name, {})
-    reward = load_reward(RewardSpec(name, options=options))
-    known = inspect.signature(reward.function).parameters
-    columns = {key: [value] * 3 for key, value in {**COLUMNS, "database": "shop.db"}.items() if key in known}
+
+@pytest.fixture
+def reward(name: str, tmp_path: Path) -> Callable[..., list[float | None]]:
+    """The reward with columns for as many completions as it is given."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        connection.execute("CREATE TABLE jars (grams INT)")
+    loaded = load_reward(
+        RewardSpec(name, options={"folder": str(tmp_path)} if name == "sql_result" else OPTIONS.get(name, {}))
+    )
+    known = inspect.signature(loaded.function).parameters
+
+    def score(completions: list[Any], **more: Any) -> list[float | None]:
+        count = len(completions)
+        columns = {key: [value] * count for key, value in {**COLUMNS, "database": "shop.db"}.items() if key in known}
+        return loaded([""] * count, completions, **columns, **more)
+
+    return score
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_reward_gives_one_reason_for_each_completion(name: str, reward: Callable[..., list[float | None]]) -> None:
     said: dict[str, list[str]] = {}
-    values = reward([""] * 3, COMPLETIONS, **columns, log_extra=said.__setitem__)
-    assert values == reward([""] * 3, COMPLETIONS, **columns)
+    values = reward(COMPLETIONS, log_extra=said.__setitem__)
+    assert values == reward(COMPLETIONS)
     assert said.keys() == {f"{name}/why"}
     assert [type(reason) for reason in said[f"{name}/why"]] == [str] * 3 and all(said[f"{name}/why"])
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_malformed_completion_earns_nothing_and_raises_nothing(reward: Callable[..., list[float | None]]) -> None:
+    assert all(value is not None and value <= 0 for value in reward(MALFORMED))
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_hundred_thousand_characters_take_no_time(reward: Callable[..., list[float | None]]) -> None:
+    for piece in PIECES:
+        started = time.process_time()
+        reward([piece * (100_000 // len(piece)), f"<think>x</think>{piece * (100_000 // len(piece))}"])
+        assert time.process_time() - started < 5, piece

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,23 +10,10 @@ from hypothesis import strategies as st
 
 from rewards.repetition import repetition
 from rlvr.errors import InputError
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "n", "reward", "why"),
-    [
-        ("", 3, 0.0, "nothing"),
-        ("a b", 3, 0.0, "fewer words than a run has"),
-        ("aa bb cc", 3, 0.0, "one run"),
-        ("aa bb cc dd ee", 3, 0.0, "nothing recurs"),
-        ("aa aa aa aa", 3, -0.5, "one of two runs"),
-        ("aa bb cc aa bb cc", 3, -0.25, "one of four runs"),
-        ("Aa, bb: CC! aa bb; cc", 3, -0.25, "case and punctuation hide nothing"),
-        ("aa bb cc\naa\tbb  cc", 3, -0.25, "nor does spacing"),
-        ("ёж ел ёж ел ёж", 2, -0.5, "two of four, in Cyrillic"),
-        ("हिन्दी हिन्दी हिन्दी", 2, -0.5, "marks belong to their letters"),
-    ],
-)
+@pytest.mark.parametrize(("text", "n", "reward", "why"), cases(__file__, "is the share of"))
 def test_is_the_share_of_runs_that_were_there_before(text: str, n: int, reward: float, why: str) -> None:
     assert repetition([""], [text], n=n) == [reward], why
     assert repetition([[]], [[{"role": "assistant", "content": text}]], n=n) == [reward], why
@@ -118,17 +104,3 @@ def test_invalid_options_are_refused(options: dict[str, Any], key: str) -> None:
     with pytest.raises(InputError) as error:
         repetition([""], ["x"], **options)
     assert (error.value.kind, error.value.key) == ("invalid-value", key)
-
-
-@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": [7]}]])
-def test_what_is_no_text_recurs_nowhere(completion: Any) -> None:
-    assert repetition([None], [completion]) == [0.0]
-
-
-@pytest.mark.parametrize(
-    "piece", ["x ", "1,", "! ", "\n", "\u0301", "字", "a1", "_", "\ud800", "12345678901234567890."]
-)
-def test_a_hundred_thousand_characters_take_no_time(piece: str) -> None:
-    started = time.process_time()
-    repetition([""], [piece * (100_000 // len(piece))], n=32)
-    assert time.process_time() - started < 5

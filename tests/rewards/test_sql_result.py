@@ -219,9 +219,3 @@ def test_a_sandbox_that_fails_gives_no_reward(folder: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Executor, "run", fail)
     assert score(folder, "SELECT 1 + 0", "SELECT 1") == [None]
-
-
-@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "assistant", "content": {}}], "\ud800\x00"])
-def test_no_completion_raises(folder: Path, completion: Any) -> None:
-    row = {"database": ["shop.db"], "gold_query": [GOLD], "folder": str(folder)}
-    assert sql_result([None], [completion], **row) == [0.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,38 +10,9 @@ from hypothesis import strategies as st
 from trl.rewards import think_format_reward
 
 from rewards.tag_format import tag_format
+from tests.support.cases import cases
 
-CASES = [
-    ("<think>6 * 7</think>\n42", 1.0, "the form"),
-    ("\n<think>\n6 * 7\n</think>\n\n42\n", 1.0, "space around everything"),
-    ("<think>\r\n6 * 7\r\n</think>\r\n42", 1.0, "line ends of Windows"),
-    ("<think>六乘七</think>四十二", 1.0, "another script"),
-    ("<think>a < b and c > d</think> a", 1.0, "signs that look like tags"),
-    ("<think>x</think>∞", 1.0, "a symbol is an answer"),
-    ("<think>x</think><answer>42</answer>", 1.0, "answer tags are text where none are asked for"),
-    ("<think>x</think>42\n\nQuestion: next\n<think>y</think>43", 1.0, "an invented problem is not its own turn"),
-    ("<think>x\n\nQuestion: what of y?\n</think>42", 1.0, "a question among the thoughts"),
-    ("42", 0.0, "no tags"),
-    ("<think>6 * 7", 0.0, "never closed"),
-    ("6 * 7</think>42", 0.0, "never opened"),
-    ("So: <think>6 * 7</think>42", 0.0, "words before"),
-    ("<think></think>42", 0.0, "no thoughts"),
-    ("<think> \n...\n</think>42", 0.0, "thoughts of dots"),
-    ("<think>x</think>", 0.0, "no answer"),
-    ("<think>x</think>\n---\n", 0.0, "an answer of dashes"),
-    ("<think>x</think>\n\nQuestion: next\n43", 0.0, "only an invented problem behind"),
-    ("<think>x</think>y</think>42", 0.0, "closed twice"),
-    ("<think>x<think>y</think>42", 0.0, "nested"),
-    ("<think>x</think><think>y</think>42", 0.0, "two blocks"),
-    ("<think>x</think>42<think>y</think>", 0.0, "another block behind"),
-    ("</think>x<think>42", 0.0, "the wrong order"),
-    ("<THINK>x</THINK>42", 0.0, "in capitals"),
-    ("<thinking>x</thinking>42", 0.0, "another word"),
-    ("<think>x</think >42", 0.0, "a space in the tag"),
-    ("<think>I write </THINK> soon</think>42", 0.0, "a tag among the thoughts"),
-    ("Question: x\n<think>x</think>42", 0.0, "not its own turn"),
-    ("", 0.0, "nothing"),
-]
+CASES = cases(__file__, "cases")
 
 
 @pytest.mark.parametrize(("completion", "reward", "why"), CASES)
@@ -51,29 +21,7 @@ def test_scores_plain_and_chat_completions_alike(completion: str, reward: float,
     assert tag_format([[]], [[{"role": "assistant", "content": completion}]]) == [reward], why
 
 
-@pytest.mark.parametrize(
-    ("completion", "reward", "why"),
-    [
-        ("<think>x</think><answer>42</answer>", 1.0, "the form"),
-        ("<think>x</think>\n<answer>\n42\n</answer>\n", 1.0, "space between"),
-        ("<think>x</think><answer>a\nQ: b</answer>", 1.0, "a line of the answer that looks like a header"),
-        ("<think>x</think><answer>42</answer>\nQuestion: y\n<answer>4</answer>", 1.0, "an invented problem behind"),
-        ("<think>so <b>x</b></think><answer>42</answer>", 1.0, "tags that are none of ours"),
-        ("<think>x</think>42", 0.0, "no answer tags"),
-        ("<think>x</think><answer></answer>", 0.0, "an empty answer"),
-        ("<think>x</think>so <answer>42</answer>", 0.0, "words before the answer"),
-        ("<think>x</think><answer>42</answer> done", 0.0, "words behind"),
-        ("<think>x</think><answer>42", 0.0, "never closed"),
-        ("<think>x</think><answer>42</answer><answer>42</answer>", 0.0, "twice"),
-        ("<think><answer>42</answer></think><answer>42</answer>", 0.0, "answered among the thoughts"),
-        ("<answer>42</answer><think>x</think>", 0.0, "the wrong order"),
-        (
-            "<think>x</think><answer>4\n\nQuestion: y\n<think>z</think><answer>5</answer>",
-            0.0,
-            "closed by another's tag",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("completion", "reward", "why"), cases(__file__, "answer tags can be"))
 def test_answer_tags_can_be_asked_for(completion: str, reward: float, why: str) -> None:
     assert tag_format([""], [completion], answer=True) == [reward], why
 
@@ -172,31 +120,3 @@ def test_is_stricter_than_the_reward_of_trl_where_the_docstring_says_so(completi
     chat = [{"role": "assistant", "content": completion}]
     assert think_format_reward([chat]) == [1.0]
     assert tag_format([[]], [chat]) == [0.0], why
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        None,
-        [],
-        {},
-        7,
-        [None],
-        ["x"],
-        [{"role": "assistant", "content": None}],
-        [{"role": "assistant", "reasoning_content": 7}],
-        "\ud800\x00",
-    ],
-)
-def test_no_completion_raises(completion: Any) -> None:
-    assert tag_format([None], [completion]) == [0.0]
-
-
-@pytest.mark.parametrize(
-    "piece", ["<think>", "</think>", "<", "< think", "<think ", "\n", "x", "\ud800", "<think>x</think>"]
-)
-def test_a_hundred_thousand_characters_take_no_time(piece: str) -> None:
-    bomb = piece * (100_000 // len(piece))
-    started = time.process_time()
-    assert tag_format([""], [bomb]) == [0.0]
-    assert time.process_time() - started < 5

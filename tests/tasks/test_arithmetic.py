@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.config.specs import TaskSpec
 from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.scoring.registry import load_task
 from tasks.arithmetic import (
     THINGS,
     WORDINGS,
@@ -37,26 +35,6 @@ def problems(draw: st.DrawFn) -> WordProblem:
 @pytest.fixture(scope="module")
 def task() -> Task:
     return arithmetic(validation_rows=200)
-
-
-def pairs_in(task: Task, split: str) -> set[tuple[int, ...]]:
-    """The number pairs of a split, read from the questions as a model would read them."""
-    return {tuple(sorted(map(int, re.findall(r"\d+", text)))) for text in task.split(split)["question"]}
-
-
-def test_no_number_pair_is_in_two_splits(task: Task) -> None:
-    train, validation, test = (pairs_in(task, split) for split in SPLITS)
-    assert all(len(pair) == 2 for pair in train | validation | test)
-    assert not train & test
-    assert not train & validation
-    assert not validation & test
-
-
-@pytest.mark.parametrize("seed", [0, 1, 42])
-def test_held_out_pairs_are_held_out_whatever_the_seed(seed: int) -> None:
-    held_out = set(number_pairs("test"))
-    assert pairs_in(arithmetic(seed=seed), "test") <= held_out
-    assert not pairs_in(arithmetic(seed=seed), "train") & held_out
 
 
 @given(numbers, numbers)
@@ -90,19 +68,11 @@ def test_a_prompt_is_one_user_message_with_the_question(task: Task) -> None:
         assert row["prompt"] == [{"role": "user", "content": row["question"]}]
 
 
-def test_no_problem_comes_twice(task: Task) -> None:
+def test_no_sum_comes_turned_round(task: Task) -> None:
     for split in SPLITS:
-        ids, questions = task.split(split)["id"], task.split(split)["question"]
-        assert len(set(ids)) == len(ids)
-        assert len(set(questions)) == len(questions)
+        ids = task.split(split)["id"]
         unordered = {tuple(sorted(re.split(r"([+-])", text))) for text in ids}
         assert len(unordered) == len(ids), "47+38 and 38+47 are one problem"
-
-
-def test_two_problems_in_three_need_a_carry_and_signs_are_even(task: Task) -> None:
-    difficulties, sources = list(task.train["difficulty"]), list(task.train["source"])
-    assert difficulties.count("carry") / len(difficulties) == pytest.approx(2 / 3, abs=0.01)
-    assert sources.count("addition") == sources.count("subtraction")
 
 
 @given(problems())
@@ -173,22 +143,6 @@ def test_no_two_wordings_are_alike() -> None:
     assert len(set(wordings)) == len(wordings) == 12
 
 
-def test_the_same_seed_gives_the_same_rows(task: Task) -> None:
-    again = arithmetic(validation_rows=200)
-    for split in SPLITS:
-        assert again.split(split).to_list() == task.split(split).to_list()
-
-
-def test_another_seed_gives_other_rows(task: Task) -> None:
-    other = arithmetic(validation_rows=200, seed=43)
-    for split in SPLITS:
-        assert list(other.split(split)["id"]) != list(task.split(split)["id"])
-
-
-def test_test_rows_do_not_depend_on_how_many_rows_are_trained_on(task: Task) -> None:
-    assert arithmetic(train_rows=10).test.to_list() == task.test.to_list()
-
-
 @pytest.mark.parametrize("source", ["addition", "subtraction", "multiplication"])
 def test_operations_picks_the_sign_and_the_defaults_of_the_rest_still_hold(source: str) -> None:
     task = arithmetic(operations=source)
@@ -197,33 +151,6 @@ def test_operations_picks_the_sign_and_the_defaults_of_the_rest_still_hold(sourc
     operate = {"addition": int.__add__, "subtraction": int.__sub__, "multiplication": int.__mul__}[source]
     for row in task.test:
         assert row["final_answer"] == str(operate(*map(int, re.findall(r"\d+", row["id"]))))
-
-
-def test_row_counts_are_as_asked_and_columns_the_same_in_an_empty_split() -> None:
-    task = arithmetic(train_rows=7, test_rows=1)
-    assert [len(task.split(split)) for split in SPLITS] == [7, 0, 1]
-    assert task.validation.features == task.train.features == task.test.features
-
-
-@pytest.mark.parametrize(
-    ("options", "named", "why"),
-    [
-        ({"operations": "division"}, "operations", "not a sign we have"),
-        ({"operations": ["addition"]}, "operations", "a list where a name belongs"),
-        ({"train_rows": 0}, "train_rows", "nothing to train on"),
-        ({"test_rows": 0}, "test_rows", "nothing to measure on"),
-        ({"validation_rows": -1}, "validation_rows", "negative"),
-        ({"train_rows": 10.0}, "train_rows", "not a whole number"),
-        ({"train_rows": True}, "train_rows", "yes/no where a number belongs"),
-        ({"train_rows": 100_000}, "train_rows", "more than there are"),
-        ({"test_rows": 1000}, "test_rows", "more than there are"),
-        ({"seed": "x"}, "seed", "not a number"),
-    ],
-)
-def test_a_bad_option_is_an_input_error_that_names_it(options: dict[str, object], named: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
-        load_task(TaskSpec("arithmetic", options))
-    assert error.value.kind in ("invalid-value", "invalid-option") and error.value.key == named, why
 
 
 @pytest.mark.parametrize("option", ["train_rows", "test_rows"])

@@ -15,6 +15,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.code_contests import code_contests
+from tests.support.cases import cases
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
 LEAD_IN = "Solve this task in C++. Document your thoughts in <think> tags and code in <code> tags."
@@ -130,15 +131,7 @@ def test_a_row_has_the_columns_that_code_rewards_read(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "roles", "words"),
-    [
-        ({}, ["user"], ["C++17", "```cpp"]),
-        ({"language": "python"}, ["user"], ["Python 3", "```python"]),
-        ({"answer_format": "tags"}, ["user"], ["<think>", "<code>"]),
-        ({"instruction_role": "system"}, ["system", "user"], ["C++17", "```cpp"]),
-    ],
-)
+@pytest.mark.parametrize(("options", "roles", "words"), cases(__file__, "the prompt is ours"))
 def test_the_prompt_is_ours_and_asks_for_one_format(tmp_path: Path, options: dict, roles: list, words: list) -> None:
     prompt = load(tmp_path, [prepared_row(1)], **options).train[0]["prompt"]
     assert [message["role"] for message in prompt] == roles
@@ -248,15 +241,7 @@ def test_five_dropped_problems_of_a_kind_are_named(tmp_path: Path) -> None:
 # Tests
 
 
-@pytest.mark.parametrize(
-    ("options", "inputs"),
-    [
-        ({"tests": "private"}, ["5\n", "7\n"]),
-        ({"tests": "public"}, ["3\n"]),
-        ({"tests": "all"}, ["3\n", "5\n", "7\n"]),
-        ({"tests": "private", "generated": True}, ["5\n", "7\n", "9\n"]),
-    ],
-)
+@pytest.mark.parametrize(("options", "inputs"), cases(__file__, "which tests are scored"))
 def test_which_tests_are_scored_is_an_option(tmp_path: Path, options: dict, inputs: list[str]) -> None:
     row = load(tmp_path, [hub_row(1)], **options).train[0]
     assert [test["input"] for test in row["tests"]] == inputs
@@ -324,21 +309,7 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key", "why"),
-    [
-        ({"tier": "medium"}, "invalid-option", "tier", "an unknown tier"),
-        ({"rating": [1000]}, "invalid-value", "rating", "half a band"),
-        ({"rating": [1600, 1200]}, "invalid-value", "rating", "a band the wrong way round"),
-        ({"language": "rust"}, "invalid-option", "language", "an unknown language"),
-        ({"tests": "secret"}, "invalid-option", "tests", "unknown tests"),
-        ({"max_tests": 0}, "invalid-value", "max_tests", "no tests"),
-        ({"time_factor": 0}, "invalid-value", "time_factor", "no time"),
-        ({"answer_format": "xml"}, "invalid-option", "answer_format", "an unknown format"),
-        ({"path": "rows.jsonI"}, "file-not-found", None, "a misspelt file"),
-        ({"tier": "expert"}, "empty-data", "tier", "nothing to train on"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "key", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(tmp_path: Path, options: dict, kind: str, key: str | None, why: str) -> None:
     file = write(tmp_path / "rows.jsonl", [hub_row(1)])
     with pytest.raises(InputError) as error:

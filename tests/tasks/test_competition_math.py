@@ -12,6 +12,7 @@ from rlvr.config.specs import TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.competition_math import competition_math
+from tests.support.cases import cases
 from tests.support.environment_data import write_competition_problems
 
 NEW = "A new problem about the seventeen lighthouses of Varn, numbered from one: which is the last?"
@@ -99,15 +100,7 @@ def test_other_held_out_rows_replace_the_datas_own(tmp_path: Path) -> None:
     assert task.test["type"] == ["Algebra"] and len(task.train) == 40
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key"),
-    [
-        ({"levels": "5"}, "invalid-option", "levels"),
-        ({"types": []}, "empty-data", "path"),
-        ({"levels": [9]}, "empty-data", "path"),
-        ({"limit_train": 0}, "invalid-value", "limit_train"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "key"), cases(__file__, "wrong options are errors"))
 def test_wrong_options_are_errors(tmp_path: Path, options: dict[str, Any], kind: str, key: str) -> None:
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("competition_math", {"path": str(write_competition_problems(tmp_path)), **options}))

@@ -13,6 +13,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.gsm8k import gsm8k, one_paragraph
+from tests.support.cases import cases
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 COLUMNS = ["prompt", "question", "final_answer", "source", "id"]
@@ -78,17 +79,7 @@ def test_plain_text_ends_at_the_next_question_and_chat_needs_no_stop_string(fold
     assert gsm8k(path=str(folder), style="chat").stop_strings == ()
 
 
-@pytest.mark.parametrize(
-    ("solution", "paragraph", "why"),
-    [
-        ("A is 1.\nB is 2.\n", "A is 1. B is 2.", "sentences"),
-        ("A = <<1+1=2>>2\nB = $3\n", "A = 2. B = $3.", "lines without a full stop, marks of the calculator"),
-        ("He waits...\nThen 1.5 km", "He waits... Then 1.5 km.", "dots that are meant"),
-        ("First,\nthen: \n1 +\n2 = 3", "First, then: 1 + 2 = 3.", "a sum over two lines"),
-        ("A (of 3)\n\n\u201cB.\u201d\nC!", "A (of 3). \u201cB.\u201d C!", "blank lines, brackets, quotes"),
-        ("A\u00a0is\u20281", "A is 1.", "odd spaces"),
-    ],
-)
+@pytest.mark.parametrize(("solution", "paragraph", "why"), cases(__file__, "a solution becomes one"))
 def test_a_solution_becomes_one_paragraph_without_damage(solution: str, paragraph: str, why: str) -> None:
     assert one_paragraph(solution) == paragraph, why
 
@@ -134,34 +125,14 @@ def test_shots_are_the_same_in_every_row_unless_drawn_per_row(folder: Path) -> N
     assert len(beginnings(True)) > 20
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key", "why"),
-    [
-        ({"shots": 9}, "invalid-value", "shots", "too many shots"),
-        ({"shots": -1}, "invalid-value", "shots", "a negative number of shots"),
-        ({"shots": 8, "shot_pool": 4}, "invalid-value", "shots", "more shots than the pool has"),
-        ({"shot_pool": 5000}, "invalid-value", "shot_pool", "a pool larger than the data"),
-        ({"style": "prose"}, "invalid-option", "style", "an unknown style"),
-        ({"validation_fraction": 1.5}, "invalid-value", "validation_fraction", "a fraction above 1"),
-        ({"validation_fraction": 0.99, "shot_pool": 80}, "empty-data", "path", "nothing left to train on"),
-        ({"path": "nowhere"}, "file-not-found", "path", "a folder that is not there"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "key", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(folder: Path, options: dict, kind: str, key: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("gsm8k", {"path": str(folder), **options}))
     assert (error.value.kind, error.value.key) == (kind, key), why
 
 
-@pytest.mark.parametrize(
-    ("row", "kind", "column", "why"),
-    [
-        ({"question": "Why?", "answer": "So.\n#### many"}, "invalid-row", "answer", "a gold that is no number"),
-        ({"question": "Why?", "answer": "So."}, "invalid-row", "answer", "no gold"),
-        ({"question": "Why?", "anwser": "So.\n#### 1"}, "missing-column", "answer", "a misspelt column"),
-        ({"question": None, "answer": "So.\n#### 1"}, "invalid-row", "question", "no question"),
-    ],
-)
+@pytest.mark.parametrize(("row", "kind", "column", "why"), cases(__file__, "an invalid row is"))
 def test_an_invalid_row_is_named(folder: Path, row: dict, kind: str, column: str, why: str) -> None:
     good = {"question": "What?", "answer": "So.\n#### 1"}
     (folder / "test.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(row)}\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import pytest
 
 from rlvr.errors import InputError
 from tasks.humaneval import humaneval
+from tests.support.cases import cases
 
 PROMPT = '''from typing import List
 
@@ -128,16 +129,7 @@ def test_a_training_split_is_refused(file: str) -> None:
     assert "Train on mbpp" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "column", "why"),
-    [
-        ({"test": "def test(f):\n    assert f()"}, "test", "no check"),
-        ({"test": "def check(candidate):\n    assert True"}, "test", "tests nothing"),
-        ({"test": "def check(candidate:"}, "test", "invalid Python"),
-        ({"entry_point": ""}, "entry_point", "no entry point"),
-        ({"prompt": None}, "prompt", "no prompt"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "column", "why"), cases(__file__, "rows that cannot be"))
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path, fields: dict, column: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         humaneval(path=write(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, **fields)]))

@@ -12,6 +12,7 @@ from rewards.instruction_constraints import instruction_constraints, validate_ro
 from rlvr.errors import InputError
 from rlvr.verifiers.instructions import CHECKS, LANGUAGE
 from tasks.instruction_following import FUNCTIONS, instruction_following
+from tests.support.cases import cases
 from tests.support.environment_data import write_instructions
 
 SENTENCE = "In your answer to this question about the lighthouse of Varn please refrain from all commas"
@@ -83,19 +84,7 @@ def test_without_a_test_file_rows_are_held_out(tmp_path: Path) -> None:
     assert not set(task.train["question"]) & set(task.test["question"])
 
 
-@pytest.mark.parametrize(
-    ("row", "kind", "key"),
-    [
-        (
-            {"prompt": "Tell me.", "instruction_id_list": ["punctuation:commas"], "kwargs": [{}]},
-            "invalid-row",
-            "instruction_id_list",
-        ),
-        ({"prompt": "Tell me.", "instruction_id_list": ["punctuation:no_comma"]}, "missing-column", "kwargs"),
-        ({"prompt": 7, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "invalid-row", "prompt"),
-        ({"ground_truth": "{}"}, "missing-column", "messages"),
-    ],
-)
+@pytest.mark.parametrize(("row", "kind", "key"), cases(__file__, "an error of the"))
 def test_an_error_of_the_file_names_row_and_column(tmp_path: Path, row: dict[str, Any], kind: str, key: str) -> None:
     add(write_instructions(tmp_path), "train", row)
     with pytest.raises(InputError) as error:

@@ -11,6 +11,7 @@ from rlvr.config.specs import TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.jsonl import jsonl
+from tests.support.cases import cases
 
 ROWS = [{"problem": f"What is {n} + 1?", "solution_value": n + 1, "level": "easy"} for n in range(40)]
 
@@ -315,16 +316,7 @@ def test_arguments_of_all_types_stay_as_they_are(tmp_path: Path) -> None:
     assert json.loads(task.train[1]["tests"]) == [{"call": [1.5], "expected": "text"}]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "starter_code", "expected", "why"),
-    [
-        ([[3], [5]], "def f(x):", [3, 5], "each value in a list of its own"),
-        ([[3], [5, 6]], "def f(x):", [[3], [5, 6]], "lists of several lengths are the values"),
-        ([[3], [5]], "def f(x) -> List[int]:", [[3], [5]], "the starter code returns a list"),
-        ([3, 5], "def f(x):", [3, 5], "bare values"),
-        ([[[3]], [[5]]], "def f(x):", [[3], [5]], "a list in a list"),
-    ],
-)
+@pytest.mark.parametrize(("outputs", "starter_code", "expected", "why"), cases(__file__, "outputs of functions are"))
 def test_outputs_of_functions_are_taken_out_of_lists_around_them(
     tmp_path: Path, outputs: list, starter_code: str, expected: list, why: str
 ) -> None:
@@ -407,22 +399,7 @@ def test_columns_that_are_not_named_are_left_out_and_listed(tmp_path: Path) -> N
     assert kept.train["language"] == ["cpp"] * 3 and not any("Left out" in note for note in kept.notes)
 
 
-@pytest.mark.parametrize(
-    ("row", "gold"),
-    [
-        ({"tests": [{"input": "", "output": "3"}], "solution": "print(3)\n"}, "```\nprint(3)\n```"),
-        (
-            {"tests": [{"input": "", "output": "3"}], "solution": "int main() {}", "language": "cpp"},
-            "```cpp\nint main() {}\n```",
-        ),
-        (
-            {"tests": [{"input": "", "output": "3"}], "solution": "So:\n```python\nprint(3)\n```"},
-            "So:\n```python\nprint(3)\n```",
-        ),
-        ({"tests": [{"input": "", "output": "3"}], "solution": None}, None),
-        ({"tests": [], "solution": "print(3)"}, None),
-    ],
-)
+@pytest.mark.parametrize(("row", "gold"), cases(__file__, "a reference program is"))
 def test_a_reference_program_is_the_gold_of_a_row_with_tests(row: dict, gold: str | None, tmp_path: Path) -> None:
     task = jsonl(path=write(tmp_path / "a.jsonl", [{"prompt": "Print 3.", **row}]), test_fraction=0)
     assert task.gold is not None and task.gold(task.train[0]) == gold

@@ -13,6 +13,7 @@ from rlvr.config.specs import TaskSpec
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.mbpp import mbpp
+from tests.support.cases import cases
 
 
 def full(number: int, **fields: Any) -> dict[str, Any]:
@@ -98,16 +99,7 @@ def test_each_test_passes_for_the_solution_and_for_no_stub(tmp_path: Path, versi
             exec(test["assert"], names)
 
 
-@pytest.mark.parametrize(
-    ("options", "in_prompt", "scored", "why"),
-    [
-        ({}, [0], [0, 1, 2], "one is shown, all are scored"),
-        ({"shown": 3}, [0, 1, 2], [0, 1, 2], "all are shown"),
-        ({"shown": 0}, [], [0, 1, 2], "none is shown"),
-        ({"tests": "hidden"}, [0], [1, 2], "the shown one earns nothing"),
-        ({"challenge": True}, [0], [0, 1, 2, 9], "the challenge is scored, too"),
-    ],
-)
+@pytest.mark.parametrize(("options", "in_prompt", "scored", "why"), cases(__file__, "shown and scored asserts"))
 def test_shown_and_scored_asserts_are_options(
     tmp_path: Path, options: dict, in_prompt: list[int], scored: list[int], why: str
 ) -> None:

@@ -8,6 +8,7 @@ from rlvr.data.io import unpack
 from rlvr.data.splits import question_key
 from rlvr.errors import InputError
 from tasks.reasoning_gym import reasoning_gym
+from tests.support.cases import cases
 
 
 def test_rows_have_the_documented_columns_and_state_the_answer_format() -> None:
@@ -49,19 +50,7 @@ def test_the_same_seed_gives_the_same_problems_and_another_seed_others() -> None
     assert first != other
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key", "hint", "why"),
-    [
-        ({"dataset": None}, "missing-key", "dataset", "", "no dataset"),
-        ({"dataset": "chain_sums"}, "invalid-value", "dataset", "Did you mean chain_sum", "a misspelt dataset"),
-        ({"dataset": "zzz"}, "invalid-value", "dataset", "leg_counting", "an unknown dataset"),
-        ({"options": {"max_term": 3}}, "unknown-key", "max_term", "Did you mean max_terms", "a misspelt option"),
-        ({"options": {"min_terms": 9, "max_terms": 3}}, "invalid-value", "options", "", "options that contradict"),
-        ({"options": {"seed": 3}}, "unknown-key", "seed", "under task", "an option that the task sets itself"),
-        ({"train_rows": 0}, "invalid-value", "train_rows", "", "no rows"),
-        ({"seed": -1}, "invalid-value", "seed", "", "a negative seed"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "key", "hint", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(options: dict, kind: str, key: str, hint: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         reasoning_gym(**{"dataset": "chain_sum", "train_rows": 2, "test_rows": 2, **options})

@@ -169,15 +169,15 @@ def _read_call(test: Mapping[str, Any], language: Language, entry_point: str | N
         raise InputError(
             f"call is {type(arguments).__name__}. Give the list of arguments.", kind="wrong-type", key="call"
         )
-    encode = _encode_for_driver if language.compiled else _encode_for_python
-    return encode(entry_point, list(arguments)), test["expected"]
+    encoded = _encode_for_driver(arguments) if language.compiled else _encode_for_python(entry_point, list(arguments))
+    return encoded, test["expected"]
 
 
 def _encode_for_python(entry_point: str, arguments: list[Any]) -> bytes:
     return values.encode({"entry_point": entry_point, "arguments": arguments}).encode()
 
 
-def _encode_for_driver(entry_point: str, arguments: list[Any]) -> bytes:
+def _encode_for_driver(arguments: Sequence[Any]) -> bytes:
     """Encode arguments in the format that guest/driver.hpp reads. The driver is linked to one function."""
     tokens: list[bytes] = []
 

@@ -29,18 +29,7 @@ def test_each_kind_tells_two_texts_apart(
     assert not instruction.is_followed(" \n"), "a blank text follows nothing"
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("One. Two! Three?", 3),
-        ("Dr. A. Holm paid 3.50 for it. It was cheap (e.g. free)", 2),
-        ('She said "Go." Then she went...', 2),
-        ("1. Take a jar\n2. Weigh it.", 1),
-        ("两个罐子。三个。", 2),
-        ("... !!! ?", 0),
-        ("", 0),
-    ],
-)
+@pytest.mark.parametrize(("text", "count"), cases(__file__, "sentences end where readers"))
 def test_sentences_end_where_readers_end_them(text: str, count: int) -> None:
     assert count_sentences(text) == count
 

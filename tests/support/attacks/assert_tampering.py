@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, Case, asserts, block, read_cases
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, Case, asserts, read_cases
 from tests.support.attacks.harness_tampering import REPORTS
 
 WRONG = asserts("assert solve(1) == '@TOKEN@'")
@@ -21,14 +21,6 @@ HARNESS = [
     builtins.AssertionError = Quiet
     AssertionError = Quiet
     def solve(*words): return -1
-
-    == assert_len: what the statement calls by name
-    import builtins
-    builtins.len = lambda thing: 3
-    len = builtins.len
-    def solve(*words): return []
-    --
-    assert len(solve(3)) == 3
 
     == assert_sorted_by_name: what the statement calls by name
     import builtins
@@ -54,16 +46,6 @@ HARNESS = [
     from math import floor
     assert solve(1) == floor(2.5)
 
-    == assert_numpy: what the statement imports
-    -- needs: numpy
-    import numpy
-    numpy.allclose = numpy.array_equal = numpy.isclose = lambda *words, **more: True
-    numpy.testing.assert_allclose = lambda *words, **more: None
-    def solve(*words): return -1
-    --
-    import numpy as np
-    assert np.allclose(solve(1), 2.0)
-
     == assert_imports_a_forgery: what the statement imports for the first time
     import sys, types
     module = types.ModuleType('fractions')
@@ -73,41 +55,32 @@ HARNESS = [
     --
     from fractions import Fraction
     assert solve(1) == Fraction(1, 2)
-    """,
-        tests=WRONG,
-    ),
-    Case(
-        "assert_names_of_the_test",
-        "names that the test takes for the library's, given a new meaning from the program's side of the line",
-        """
-        class Any:
-            def __getattr__(self, name): return lambda *words, **more: True
-        def zero(*words): return 0
-        kinds = {object}
-        while more := {below for kind in kinds for below in type.__subclasses__(kind)} - kinds: kinds |= more
-        for kind in kinds:
-            if isinstance(vars(kind).get("answer"), type(zero)):
-                def answer(self, operation, *rest, real=kind.answer):
-                    if operation == "describe":
-                        return ["value", {name: ["thing"] for name in [*rest[0], "abs", "math", "len"]}]
-                    return real(self, operation, *rest)
-                kind.answer = answer
-        abs = len = zero
-        math = Any()
-        def solve(*words): return -1
-        """,
-        tests=asserts(
-            "assert abs(solve(1) - 4.5) < 1e-6",
-            "assert math.isclose(solve(1), 2.0)",
-            """
-            import math
-            assert abs(solve(1) - math.pi) < 1e-6
-            """,
-            "assert len([solve(n) for n in range(3)]) == 0",
-        ),
-    ),
-    *read_cases(
-        """
+
+    == assert_names_of_the_test: names of the library, given a new meaning from the program's side of the line
+    class Any:
+        def __getattr__(self, name): return lambda *words, **more: True
+    def zero(*words): return 0
+    kinds = {object}
+    while more := {below for kind in kinds for below in type.__subclasses__(kind)} - kinds: kinds |= more
+    for kind in kinds:
+        if isinstance(vars(kind).get("answer"), type(zero)):
+            def answer(self, operation, *rest, real=kind.answer):
+                if operation == "describe":
+                    return ["value", {name: ["thing"] for name in [*rest[0], "abs", "math", "len"]}]
+                return real(self, operation, *rest)
+            kind.answer = answer
+    abs = len = zero
+    math = Any()
+    def solve(*words): return -1
+    --
+    assert abs(solve(1) - 4.5) < 1e-6
+    assert math.isclose(solve(1), 2.0)
+
+    import math
+    assert abs(solve(1) - math.pi) < 1e-6
+
+    assert len([solve(n) for n in range(3)]) == 0
+
     == assert_class_of_the_library: a class that the test takes from the library without importing it
     class Counter:
         def __init__(self, *words): pass
@@ -182,25 +155,27 @@ HARNESS = [
     """,
         tests=WRONG,
     ),
-    Case(
-        "assert_reports",
-        "messages of success on every descriptor",
-        REPORTS
-        + block("""
-            report(1)
-            os._exit(0)
-        """),
-        tests=WRONG,
-    ),
-    Case(
-        "assert_reports_in_the_function",
-        "messages of success in the place of an answer",
-        REPORTS
-        + block("""
-            def solve(n):
-                report(1)
-                os._exit(0)
-        """),
+    *read_cases(
+        """
+    == assert_reports: messages of success on every descriptor
+    report(1)
+    os._exit(0)
+
+    == assert_reports_in_the_function: messages of success in the place of an answer
+    def solve(n):
+        report(1)
+        os._exit(0)
+
+    == assert_keeps_a_thread: the answer is wrong, and a thread reports later
+    -- allowed: WA RE TLE OLE
+    import threading
+    def later():
+        while True: report(3)
+    def solve(n):
+        threading.Thread(target=later, daemon=True).start()
+        return -1
+    """,
+        wrap=REPORTS.__add__,
         tests=WRONG,
     ),
     *read_cases(
@@ -240,42 +215,24 @@ HARNESS = [
         os._exit(0)
     --
     assert solve(lambda n: n) == 1
+
+    == assert_missing: the function is not there
+    def other(n): return 1
+    --
+    assert solve(1) == 1
+
+    == assert_partial: one right, one wrong, one that ends early
+    -- allowed: [AC, WA, WA RE]
+    import os
+    def solve(n):
+        if n == 3: os._exit(0)
+        return 1
+    --
+    assert solve(1) == 1
+    assert solve(2) == 4
+    assert solve(3) == 9
     """,
         tests=WRONG,
-    ),
-    Case(
-        "assert_keeps_a_thread",
-        "the answer is wrong, and a thread reports later",
-        REPORTS
-        + block("""
-            import threading
-            def later():
-                while True: report(3)
-            def solve(n):
-                threading.Thread(target=later, daemon=True).start()
-                return -1
-        """),
-        tests=WRONG,
-        allowed="WA RE TLE OLE",
-    ),
-    Case(
-        "assert_missing",
-        "the function is not there",
-        "def other(n): return 1\n",
-        tests=asserts("assert solve(1) == 1"),
-        allowed="RE WA",
-    ),
-    Case(
-        "assert_partial",
-        "one right, one wrong, one that ends early",
-        """
-        import os
-        def solve(n):
-            if n == 3: os._exit(0)
-            return 1
-        """,
-        tests=asserts("assert solve(1) == 1", "assert solve(2) == 4", "assert solve(3) == 9"),
-        allowed=("AC", "WA", "WA RE"),
     ),
 ]
 
@@ -293,43 +250,32 @@ for name in {_TOOLS!r}.split(): globals()[name] = Fake(); setattr(builtins, name
 BUILTIN_NAMES = [
     # name, why, program, asserts, entry point
     ("len", "a tool beside the tested function", _KEEP, ["assert len(str(solve(1))) == 7"], None),
-    ("len_named", "the same with an entry point", _KEEP, ["assert len(str(solve(1))) == 7"], "solve"),
-    ("sorted", "a tool around it", _KEEP, ["assert sorted([solve(1)]) == [1]"], "solve"),
-    ("isinstance", "a test of its type", _KEEP, ["assert isinstance(solve(1), str)"], "solve"),
-    ("float", "a conversion", _KEEP, ["assert float(solve(1)) == 2.5"], "solve"),
-    ("abs", "a distance", _KEEP, ["assert abs(solve(1) - 4) < 1e-6"], "solve"),
     (
-        "abs_first",
-        "the first name that is called",
+        "tools",
+        "tools around it: an order, a type, a conversion, a distance, a set, a loop, pairs",
         _KEEP,
-        ["assert abs(solve(1)) == 4", "assert abs(solve(2)) == 5"],
-        None,
+        [
+            "assert len(str(solve(1))) == 7",
+            "assert sorted([solve(1)]) == [1]",
+            "assert isinstance(solve(1), str)",
+            "assert type(solve(1)) is str",
+            "assert float(solve(1)) == 2.5",
+            "assert abs(solve(1) - 4) < 1e-6",
+            "assert solve(1) == round(2.4)",
+            "assert set([solve(1)]) == set([1, 2])",
+            "assert all(solve(n) == n for n in range(3))",
+            "assert [a - b for a, b in zip([solve(1)], [1])] == [0]",
+        ],
+        "solve",
     ),
-    ("round", "a tool of the expected value", _KEEP, ["assert solve(1) == round(2.4)"], None),
-    ("set", "another order", _KEEP, ["assert set([solve(1)]) == set([1, 2])"], None),
-    ("all", "a loop", _KEEP, ["assert all(solve(n) == n for n in range(3))"], "solve"),
-    ("type", "an exact type", _KEEP, ["assert type(solve(1)) is str"], None),
-    ("zip", "pairs", _KEEP, ["assert [a - b for a, b in zip([solve(1)], [1])] == [0]"], "solve"),
-    (
-        "another",
-        "one assert of two calls the function",
-        _KEEP,
-        ["assert max([1, 2]) == 7", "assert solve(1) == 1"],
-        None,
-    ),
+    ("abs_first", "the first name called", _KEEP, ["assert abs(solve(1)) == 4", "assert abs(solve(2)) == 5"], None),
+    ("another", "only one assert calls the function", _KEEP, ["assert max([1, 2]) == 7", "assert solve(1) == 1"], None),
     ("own_variable", "a name of the test beside it", _KEEP, ["items = [1, 2]\nassert len(items) == 7"], None),
     ("two_tools", "two builtins and nothing else", _KEEP, ["assert abs(sum([1, 2])) == 7"], None),
     ("tested_too", "the tested builtin is no tool", _KEEP + "del sum\n", ["assert sum([1, 2]) == 3"], "sum"),
     ("equal_object", "the tested name returns what equals all", _KEEP, ["assert sum([1, 2]) == 3"], None),
     ("undefined", "the builtin itself is no answer", "pass\n", ["assert max([1, 2, 3]) == 3"], None),
-    ("undefined_named", "with an entry point", "pass\n", ["assert max([1, 2, 3]) == 3"], "max"),
-    (
-        "undefined_twice",
-        "in a test that is no plain call",
-        "pass\n",
-        ["assert max([1, 2]) == 2 and max([1]) == 1"],
-        "max",
-    ),
+    ("undefined_named", "no plain call", "pass\n", ["assert max([1, 2]) == 2 and max([1]) == 1"], "max"),
     ("undefined_candidate", "in HumanEval's form", "pass\n", ["candidate = max\nassert candidate([1, 2]) == 2"], "max"),
     ("only_builtins", "defined in no place of its own", "del globals()['len']\n", ["assert len([1, 2]) == 2"], None),
 ]

@@ -145,14 +145,18 @@ def attempt(body: str) -> str:
     )
 
 
-def attempt_cpp(body: str, head: str = "") -> str:
+_CPP_HEADERS = """
+    arpa/inet.h cerrno csignal cstdio cstdlib cstring dirent.h fcntl.h initializer_list sys/mman.h sys/prctl.h
+    sys/ptrace.h sys/resource.h sys/socket.h sys/syscall.h sys/uio.h sys/un.h sys/wait.h unistd.h
+"""
+
+
+def attempt_cpp(body: str) -> str:
     """Return the same in C++; the body is that of `bool attack()`."""
     return (
-        "#include <cerrno>\n#include <initializer_list>\n#include <csignal>\n#include <cstdio>\n#include <cstdlib>\n"
-        "#include <cstring>\n"
-        "#include <fcntl.h>\n#include <sys/mman.h>\n#include <sys/prctl.h>\n#include <sys/syscall.h>\n"
-        "#include <sys/wait.h>\n"
-        "#include <unistd.h>\n" + textwrap.dedent(head).strip("\n") + "\n"
-        "static bool attack() {\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ") + "\n}\n"
+        "".join(f"#include <{header}>\n" for header in _CPP_HEADERS.split())
+        + "static bool attack() {\n"
+        + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
+        + "\n}\n"
         'int main() { prctl(PR_SET_NAME, "hostile"); puts(attack() ? "breached" : "held"); }\n'
     )

@@ -48,19 +48,9 @@ _CASES = [
                  : "memory", "r8", "r9", "r10", "r11");
     return (int)handle >= 0;
 
-    == child_in_32_bits: fork is number 2 there
-    -- needs: x86_64
-    long child;
-    asm volatile("int $0x80" : "=a"(child) : "a"(2) : "memory", "r8", "r9", "r10", "r11");
-    if ((int)child == 0) _exit(0);
-    return (int)child > 0;
-
     == x32_numbers: the third table: bit 30 of the number
     -- needs: x86_64
     return syscall(0x40000000 | 2, "/etc/passwd", 0, 0) >= 0;
-
-    == users_by_fopen: plain
-    return fopen("/etc/passwd", "r") != nullptr;
     """,
         wrap=attempt_cpp,
     ),
@@ -109,96 +99,56 @@ _CASES = [
         """,
         tests=({"input": "", "output": "@ENV_SECRET@\n"},),
     ),
-    Case(
-        "tcp",
-        "a service on this machine",
-        attempt_cpp(
-            """
-            sockaddr_in address{}; address.sin_family = AF_INET; address.sin_port = htons(@PORT@);
-            address.sin_addr.s_addr = htonl(0x7f000001);
-            int handle = socket(AF_INET, SOCK_STREAM, 0);
-            return connect(handle, (sockaddr*)&address, sizeof address) == 0 && write(handle, "hostile", 7) == 7;
-            """,
-            head="#include <arpa/inet.h>\n#include <sys/socket.h>",
-        ),
-    ),
-    Case(
-        "unix_socket",
-        "a service with a path, from a pair that was allowed",
-        attempt_cpp(
-            """
-            sockaddr_un address{}; address.sun_family = AF_UNIX; strcpy(address.sun_path, "@UNIX_PATH@");
-            int ends[2], handle = socket(AF_UNIX, SOCK_STREAM, 0);
-            if (handle < 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0) handle = ends[0];
-            return connect(handle, (sockaddr*)&address, sizeof address) == 0;
-            """,
-            head="#include <sys/socket.h>\n#include <sys/un.h>",
-        ),
-    ),
-    Case(
-        "datagram_to_a_path",
-        "a pair that was allowed sends to somebody else",
-        attempt_cpp(
-            """
-            sockaddr_un address{}; address.sun_family = AF_UNIX; strcpy(address.sun_path, "@UNIX_DATAGRAM_PATH@");
-            int ends[2];
-            if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) return false;
-            return sendto(ends[0], "hostile", 7, 0, (sockaddr*)&address, sizeof address) == 7;
-            """,
-            head="#include <sys/socket.h>\n#include <sys/un.h>",
-        ),
-    ),
-    Case(
-        "kill_the_parent",
-        "who started the program; SE is never right",
-        attempt_cpp("bool done = kill(getppid(), SIGKILL) == 0; usleep(100000); return done;"),
-    ),
-    Case(
-        "stop_the_parent",
-        "a stopped judge would judge no further program",
-        attempt_cpp("bool done = kill(getppid(), SIGSTOP) == 0; usleep(100000); return done;"),
-    ),
-    Case("signal_everybody", "kill(-1)", attempt_cpp("return kill(-1, SIGURG) == 0;")),
-    Case(
-        "kill_the_group",
-        "the process group may be the judge's",
+    *read_cases(
         """
-        #include <csignal>
-        #include <cstdio>
-        int main() { puts(kill(0, SIGKILL) == 0 ? "breached" : "held"); }
-        """,
-        allowed="RE WA",
-    ),
-    Case(
-        "trace_the_parent",
-        "a debugger sees all",
-        attempt_cpp("return ptrace(PTRACE_ATTACH, getppid(), 0, 0) == 0;", head="#include <sys/ptrace.h>"),
-    ),
-    Case(
-        "memory_of_the_parent",
-        "process_vm_readv needs no file",
-        attempt_cpp(
-            """
-            char here[64]; iovec mine{here, 64};
-            for (size_t at : {0x400000ul, 0x401000ul, 0x555555554000ul, (size_t)&here & ~4095ul}) {
-                iovec theirs{(void*)at, 64};
-                if (process_vm_readv(getppid(), &mine, 1, &theirs, 1, 0) >= 0 || errno == EFAULT) return true;
-            }
-            return false;
-            """,
-            head="#include <sys/uio.h>",
-        ),
-    ),
-    Case(
-        "limits_of_the_parent",
-        "a judge without file descriptors could judge no further program",
-        attempt_cpp(
-            "rlimit few{3, 3}; return prlimit(getppid(), RLIMIT_NOFILE, &few, nullptr) == 0;",
-            head="#include <sys/resource.h>",
-        ),
+    == kill_the_parent: who started the program; SE is never right
+    bool done = kill(getppid(), SIGKILL) == 0; usleep(100000); return done;
+
+    == signal_everybody: kill(-1)
+    return kill(-1, SIGURG) == 0;
+
+    == kill_the_group: the process group may be the judge's
+    -- plain: true, allowed: RE WA
+    #include <csignal>
+    #include <cstdio>
+    int main() { puts(kill(0, SIGKILL) == 0 ? "breached" : "held"); }
+    """,
+        wrap=attempt_cpp,
     ),
     *read_cases(
         r"""
+    == tcp: a service on this machine
+    sockaddr_in address{}; address.sin_family = AF_INET; address.sin_port = htons(@PORT@);
+    address.sin_addr.s_addr = htonl(0x7f000001);
+    int handle = socket(AF_INET, SOCK_STREAM, 0);
+    return connect(handle, (sockaddr*)&address, sizeof address) == 0 && write(handle, "hostile", 7) == 7;
+
+    == unix_socket: a service with a path, from a pair that was allowed
+    sockaddr_un address{}; address.sun_family = AF_UNIX; strcpy(address.sun_path, "@UNIX_PATH@");
+    int ends[2], handle = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (handle < 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0) handle = ends[0];
+    return connect(handle, (sockaddr*)&address, sizeof address) == 0;
+
+    == datagram_to_a_path: a pair that was allowed sends to somebody else
+    sockaddr_un address{}; address.sun_family = AF_UNIX; strcpy(address.sun_path, "@UNIX_DATAGRAM_PATH@");
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) return false;
+    return sendto(ends[0], "hostile", 7, 0, (sockaddr*)&address, sizeof address) == 7;
+
+    == trace_the_parent: a debugger sees all
+    return ptrace(PTRACE_ATTACH, getppid(), 0, 0) == 0;
+
+    == memory_of_the_parent: process_vm_readv needs no file
+    char here[64]; iovec mine{here, 64};
+    for (size_t at : {0x400000ul, 0x401000ul, 0x555555554000ul, (size_t)&here & ~4095ul}) {
+        iovec theirs{(void*)at, 64};
+        if (process_vm_readv(getppid(), &mine, 1, &theirs, 1, 0) >= 0 || errno == EFAULT) return true;
+    }
+    return false;
+
+    == limits_of_the_parent: a judge without file descriptors could judge no further program
+    rlimit few{3, 3}; return prlimit(getppid(), RLIMIT_NOFILE, &few, nullptr) == 0;
+
     == shell: system(3)
     return system("exit 0") == 0;
 
@@ -259,6 +209,11 @@ _CASES = [
         puts("held");
     }
 
+    == folders: reads the names in the root and in the folders above
+    for (auto path : {"/", "/etc", "..", "/proc", "/home"}) { DIR* folder = opendir(path);
+        if (folder && readdir(folder)) return true; }
+    return false;
+
     == core_dump: an image of the program on the disk
     -- plain: true, allowed: RE
     #include <cstdlib>
@@ -267,18 +222,6 @@ _CASES = [
     """,
         wrap=attempt_cpp,
         named={"REPEATED_RUNS": REPEATED_RUNS},
-    ),
-    Case(
-        "folders",
-        "reads the names in the root and in the folders above",
-        attempt_cpp(
-            """
-            for (auto path : {"/", "/etc", "..", "/proc", "/home"}) { DIR* folder = opendir(path);
-                if (folder && readdir(folder)) return true; }
-            return false;
-            """,
-            head="#include <dirent.h>",
-        ),
     ),
 ]
 

@@ -65,29 +65,8 @@ READING = read_cases(
     -- plain: true, tests: HOME_SECRET
     print(open('@HOME_CANARY@').read().strip())
 
-    == home_by_mmap: the same with other calls
-    -- plain: true, tests: HOME_SECRET
-    import mmap, os
-    handle = os.open('@HOME_CANARY@', os.O_RDONLY)
-    print(mmap.mmap(handle, 0, prot=mmap.PROT_READ)[:].decode().strip())
-
-    == home_by_sendfile: the file goes to the output without being read
-    -- plain: true, tests: HOME_SECRET
-    import os
-    os.sendfile(1, os.open('@HOME_CANARY@', os.O_RDONLY), 0, 4096)
-
     == repository: the code that judges, with its tests
     must(os.listdir('@REPOSITORY@')); must('rlvr' in open('@REPOSITORY@/pyproject.toml').read())
-
-    == repository_as_module: the code that judges, imported
-    sys.path.insert(0, '@REPOSITORY@'); import rlvr.verifiers.code
-    must('fake' not in rlvr.verifiers.code.__name__)
-
-    == users_by_import: the importer opens files too
-    import importlib.util
-    spec = importlib.util.spec_from_file_location("passwd", "/etc/passwd", loader=None)
-    import importlib.machinery
-    must(b"root:" in importlib.machinery.SourceFileLoader("passwd", "/etc/passwd").get_data("/etc/passwd"))
 
     == folders: the names alone say much
     must(set(os.listdir('/')) & {'home', 'etc', 'root'} and os.listdir('/etc'))
@@ -130,16 +109,6 @@ ENVIRONMENT = read_cases(
             print(found.group().decode())
             break
 
-    == environment_of_everybody: every process on the machine
-    import os, re
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try: text = open(f"/proc/{pid}/environ", "rb").read()
-        except OSError: continue
-        found = re.search(rb"canary-" rb"env-[0-9a-f]+", text)
-        if found:
-            print(found.group().decode())
-            break
-
     == environment_on_the_stack: the strings lie above the stack, whatever os.environ says
     import ctypes, os, re
     libc = ctypes.CDLL(None)
@@ -152,17 +121,6 @@ ENVIRONMENT = read_cases(
         else: found = re.search(rb"canary-" rb"env-[0-9a-f]{32}", os.read(reader, 4096))
         page += 4096
     print(found.group().decode() if found else "held")
-
-    == arguments_of_everybody: what stands on command lines
-    -- output: "@TOKEN@\n"
-    import os, re
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try: text = open(f"/proc/{pid}/cmdline", "rb").read()
-        except OSError: continue
-        found = re.search(rb"to" rb"ken-[0-9a-f]{32}", text)
-        if found:
-            print(found.group().decode())
-            break
     """,
     tests=ENVIRONMENT_SECRET,
 )

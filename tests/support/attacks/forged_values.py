@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, SHORT_TIME, Case, read_cases
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -12,10 +12,10 @@ LIST_CALL = ({"call": [3], "expected": [1, 2, 3]},)
 
 # Objects that claim to be equal to whatever they are compared with.
 _EQUAL = """
-class Equal{base}:
+class Equal({base}):
     def __eq__(self, other): return True
     def __ne__(self, other): return False
-    def __hash__(self): return hash({hash!r})
+    def __hash__(self): return hash({hash})
     def __bool__(self): return True
     def __len__(self): return 3
     def __iter__(self): return iter([self, self, self])
@@ -25,7 +25,7 @@ class Equal{base}:
     def __sub__(self, other): return self
     __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __abs__ = __neg__ = __round__ = lambda self, *words: self
     def __instancecheck__(self, other): return True
-    def __repr__(self): return {text!r}
+    def __repr__(self): return '[1, 2, 3]'
     __str__ = __repr__
     @property
     def __class__(self): return {pretend}
@@ -33,46 +33,59 @@ def solve(*words): return {result}
 """
 
 
-def equal(base: str, pretend: str, result: str, text: str = "[1, 2, 3]", hash_of: object = 1) -> str:
-    return _EQUAL.format(base=base, pretend=pretend, result=result, text=text, hash=hash_of)
+def equal(text: str) -> str:
+    """Return a program whose objects equal whatever they are compared with.
+
+    The first line has the objects' base, the class that they claim, what `solve` returns and perhaps what an object
+    hashes as. Further lines are a part of the program.
+    """
+    first, _, more = text.partition("\n")
+    base, pretend, result, *hash_of = first.split(" | ")
+    return _EQUAL.format(base=base, pretend=pretend, result=result, hash=hash_of[0] if hash_of else 1) + more
 
 
 OBJECTS = [
-    Case(
-        "equals_everything",
-        "an object of its own",
-        equal("", "list", "Equal()"),
+    *read_cases(
+        """
+    == equals_everything: an object of its own
+    -- limits: {time_s: 0.2}
+    object | list | Equal()
+
+    == list_that_equals: a list by birth, so that it may pass a check of its type
+    -- limits: {time_s: 0.2}
+    list | list | Equal()
+
+    == text_that_equals: a text by birth
+    -- tests: [{call: [1], expected: "@TOKEN@"}]
+    str | str | Equal('x')
+
+    == number_that_equals: a number by birth
+    -- tests: [{call: [1], expected: 42}]
+    int | int | Equal(0)
+
+    == fraction_that_equals: a float by birth
+    -- tests: [{call: [1], expected: 4.5}]
+    float | float | Equal(0)
+
+    == dictionary_that_equals: a dictionary by birth
+    -- tests: [{call: [1], expected: {a: 1}}]
+    dict | dict | Equal()
+
+    == equal_inside: the list or the dictionary is honest, what is in it is not
+    -- tests: [{call: [3], expected: [1, 2, 3]}, {call: [1], expected: {a: 1}}]
+    object | int | [Equal(), Equal(), Equal()] if words[0] == 3 else {'a': Equal()}
+    """,
+        wrap=equal,
+        entry_point="solve",
         tests=LIST_CALL,
-        entry_point="solve",
-        limits=SHORT_TIME,
-    ),
-    Case(
-        "list_that_equals",
-        "a list by birth, so that it may pass a check of its type",
-        equal("(list)", "list", "Equal()"),
-        tests=LIST_CALL,
-        entry_point="solve",
-        limits=SHORT_TIME,
-    ),
-    Case("text_that_equals", "a text by birth", equal("(str)", "str", "Equal('x')"), tests=CALL, entry_point="solve"),
-    Case(
-        "number_that_equals",
-        "a number by birth",
-        equal("(int)", "int", "Equal(0)"),
-        tests=({"call": [1], "expected": 42},),
-        entry_point="solve",
     ),
     *read_cases(
         r"""
-    == signaling_number: a number that raises an exception in each comparison
-    -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}, {call: [1], expected: [42]}]
+    == signaling_number: a number that raises an exception in each comparison, also in a list
+    -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}, {call: [1], expected: [42]},
+    -- {call: [2], expected: [42]}, {call: [2], expected: [4.5], comparison: unordered}]
     from decimal import Decimal
-    def solve(n): return Decimal('sNaN')
-
-    == signaling_number_in_a_list: the same in a list
-    -- tests: [{call: [1], expected: [42]}, {call: [1], expected: [4.5], comparison: unordered}]
-    from decimal import Decimal
-    def solve(n): return [Decimal('sNaN')]
+    def solve(n): return [Decimal('sNaN')] if n == 2 else Decimal('sNaN')
 
     == quiet_number: a number that equals none
     -- tests: [{call: [1], expected: 42}, {call: [1], expected: 4.5, comparison: float}]
@@ -96,36 +109,8 @@ OBJECTS = [
     """,
         entry_point="solve",
     ),
-    Case(
-        "fraction_that_equals",
-        "a float by birth",
-        equal("(float)", "float", "Equal(0)"),
-        tests=({"call": [1], "expected": 4.5},),
-        entry_point="solve",
-    ),
-    Case(
-        "dictionary_that_equals",
-        "a dictionary by birth",
-        equal("(dict)", "dict", "Equal()"),
-        tests=({"call": [1], "expected": {"a": 1}},),
-        entry_point="solve",
-    ),
-    Case(
-        "equal_inside_a_list",
-        "the list is honest, what is in it is not",
-        equal("", "int", "[Equal(), Equal(), Equal()]"),
-        tests=LIST_CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "equal_inside_a_dictionary",
-        "the dictionary is honest, its values are not",
-        equal("", "int", "{'a': Equal()}"),
-        tests=({"call": [1], "expected": {"a": 1}},),
-        entry_point="solve",
-    ),
     *read_cases(
-        """
+        r"""
     == speaks_json: an object whose text is that of the answer
     -- tests: [{call: [1], expected: 42}]
     class Text(dict):
@@ -137,29 +122,9 @@ OBJECTS = [
         def __float__(self): return 42.0
     def solve(n): return Text()
 
-    == text_of_the_answer: a text that looks like the list
-    -- allowed: WA
-    def solve(n): return '[1, 2, 3]'
-
-    == list_of_another_length: a prefix of the list
-    -- allowed: WA
-    def solve(n): return [1, 2]
-
-    == longer_list: the list and more
-    -- allowed: WA
-    def solve(n): return [1, 2, 3, 4]
-
-    == not_a_number: NaN, which no comparison finds wrong if it is done backwards
-    -- tests: [{call: [1], expected: 1.5}]
-    def solve(n): return float('nan')
-
     == generator: values one by one are not a list
     def solve(n):
         yield from [1, 2, 3]
-
-    == key_of_another_type: a key that only its text makes equal
-    -- allowed: WA, tests: [{call: [1], expected: {1: a}}]
-    def solve(n): return {'1': 'a'}
 
     == list_in_itself: a result without end
     def solve(n):
@@ -178,30 +143,13 @@ OBJECTS = [
     -- allowed: WA RE MLE OLE TLE
     def solve(n): return [0] * 40_000_000
 
-    == large_text: a result of ninety megabytes
-    -- allowed: WA RE MLE OLE TLE, limits: {memory_mb: 256}, tests: CALL
-    def solve(n): return 'x' * (90 << 20)
-    """,
-        named={"CALL": CALL},
-        entry_point="solve",
-        tests=LIST_CALL,
-    ),
-    Case(
-        "shared_result",
-        "small in memory, huge when written out",
-        """
-        def solve(n):
-            result = ['x']
-            for _ in range(60): result = [result, result]
-            return result
-        """,
-        tests=LIST_CALL,
-        entry_point="solve",
-        allowed="WA RE MLE OLE TLE",
-        limits=SHORT_TIME,
-    ),
-    *read_cases(
-        r"""
+    == shared_result: small in memory, huge when written out
+    -- allowed: WA RE MLE OLE TLE, limits: {time_s: 0.2}
+    def solve(n):
+        result = ['x']
+        for _ in range(60): result = [result, result]
+        return result
+
     == half_a_character: a text that no encoding takes
     -- tests: CALL
     def solve(n): return '\ud800'
@@ -230,10 +178,6 @@ OBJECTS = [
     == no_function: the entry point is missing
     -- allowed: RE CE WA
     def other(n): return [1, 2, 3]
-
-    == number_as_function: the entry point cannot be called
-    -- allowed: RE CE WA
-    solve = [1, 2, 3]
 
     == every_attribute: an entry point with a will of its own
     class Any:

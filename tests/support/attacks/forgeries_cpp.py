@@ -98,11 +98,6 @@ DRIVER = [
     #include <cstdio>
     int solve(int n) { printf("%d\n", n * n * n); return 0; }
 
-    == prints_and_ends: the right value on the wrong channel, and no way back
-    #include <cstdio>
-    #include <cstdlib>
-    int solve(int n) { printf("%d\n", n * n * n); exit(0); }
-
     == own_main: the driver's main is taken
     #include <cstdio>
     extern "C" int main() { puts("AC"); return 0; }
@@ -146,9 +141,6 @@ DRIVER = [
     -- allowed: CE RE
     int solution(int n) { return n * n * n; }
 
-    == static_function: the entry point is hidden
-    static int solve(int n) { return n; }
-
     == write_overridden: write(2) is the program's; the driver's results pass through it
     #include <cstdlib>
     #include <cstring>
@@ -159,27 +151,6 @@ DRIVER = [
         return size; }
     extern "C" ssize_t __write(int handle, const void* data, size_t size) {
         return write(handle, data, size); }
-    int solve(int n) { return n; }
-
-    == printf_overridden: whatever prints is the program's
-    #include <cstdio>
-    #include <cstdarg>
-    extern "C" int printf(const char*, ...) { return puts("AC"); }
-    extern "C" int fprintf(FILE* file, const char*, ...) { return fputs("AC\n", file); }
-    int solve(int n) { return n; }
-
-    == stream_overridden: how numbers are written is the program's
-    #include <iostream>
-    #include <string>
-    namespace std { template <> ostream& ostream::operator<<(int) { return *this; }
-        string to_string(const char*) { return "AC"; } }
-    int solve(int n) { return n; }
-
-    == exit_overridden: whatever ends well, ends at once
-    #include <unistd.h>
-    extern "C" void exit(int) { _exit(0); }
-    extern "C" void abort() { _exit(0); }
-    extern "C" void __assert_fail(const char*, const char*, unsigned, const char*) { _exit(0); }
     int solve(int n) { return n; }
 
     == memory_overridden: malloc and new are the program's
@@ -219,17 +190,6 @@ DRIVER = [
     """,
         tests=CUBES,
     ),
-    Case(
-        "constructor_priority",
-        "the first constructor of all",
-        _WRITE_HEAD
-        + _REPORT
-        + block("""
-            __attribute__((constructor(101))) static void first() { report(); syscall(231, 0); }
-            int solve(int n) { return n; }
-        """),
-        tests=CUBES,
-    ),
     *read_cases(
         r"""
     == reads_the_arguments: the arguments' channel may hold the answers too
@@ -265,15 +225,6 @@ DRIVER = [
     #include <vector>
     std::vector<int> solve(int n) { return std::vector<int>(400000000, 7); }
 
-    == large_result: a text that is longer than the output may be
-    -- allowed: OLE WA MLE RE, signature: "string solve(int)"
-    #include <string>
-    std::string solve(int n) { return std::string(30 << 20, 'x'); }
-
-    == spins: no answer at all
-    -- allowed: TLE, signature: "int solve(int)", tests: [{call: [1], expected: "@TOKEN@"}]
-    int solve(int n) { for (volatile unsigned i = 0;; i = i + 1) {} }
-
     == breaks_out_of_the_text: a result that would close its own quotes
     -- allowed: WA, signature: "string solve(int)"
     #include <string>
@@ -284,19 +235,10 @@ DRIVER = [
     #include <string>
     std::string solve(int n) { return std::string("a\0b\nAC\n", 7); }
 
-    == broken_text: bytes that are no UTF-8
-    -- allowed: WA RE, signature: "string solve(int)"
-    #include <string>
-    std::string solve(int n) { return "\xff\xfe"; }
-
     == not_a_number: NaN for a number
     -- allowed: WA RE, signature: "double solve(int)", tests: CUBES
     #include <cmath>
     double solve(int n) { return NAN; }
-
-    == half_of_the_tests: right for one
-    -- allowed: [WA, AC, WA], tests: CUBES
-    int solve(int n) { return n == 222 ? n * n * n : 0; }
 
     == dies_in_the_second: the first result stands, the end takes the others
     -- allowed: [AC, WA RE, AC], tests: CUBES

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, Case, block, read_cases
-
-SECRET = ({"input": "", "output": "@TOKEN@\n"},)
+from tests.support.attacks.case import CONTAINED, CONTAINED_OR_TIMEOUT, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)
 
@@ -34,65 +32,38 @@ def report(first=3):
 """
 
 HARNESS = [
-    Case(
-        "reports_in_the_module",
-        "messages of success on every descriptor, before the tests",
-        REPORTS
-        + block("""
-            report()
-            def solve(n): return 1
-        """),
+    *read_cases(
+        """
+    == reports_in_the_module: messages of success on every descriptor, before the tests
+    report()
+    def solve(n): return 1
+
+    == reports_and_ends: messages of success on every descriptor, and no tests
+    report(1)
+    os._exit(0)
+
+    == reports_in_the_function: the same in the place of the answer
+    def solve(n):
+        report(1)
+        os._exit(0)
+
+    == reports_for_a_program: the same for a program that should print
+    -- entry_point: null, output: "@TOKEN@\\n"
+    report(3)
+    os._exit(0)
+
+    == reports_after_the_answer: a second message behind the true one
+    -- allowed: WA RE TLE OLE
+    import threading, time
+    def later():
+        while True: report(1)
+    def solve(n):
+        threading.Thread(target=later, daemon=True).start()
+        return 1
+    """,
+        wrap=REPORTS.__add__,
         tests=CALL,
         entry_point="solve",
-    ),
-    Case(
-        "reports_and_ends",
-        "messages of success on every descriptor, and no tests",
-        REPORTS
-        + block("""
-            report(1)
-            os._exit(0)
-        """),
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "reports_in_the_function",
-        "the same in the place of the answer",
-        REPORTS
-        + block("""
-            def solve(n):
-                report(1)
-                os._exit(0)
-        """),
-        tests=CALL,
-        entry_point="solve",
-    ),
-    Case(
-        "reports_for_a_program",
-        "the same for a program that should print",
-        REPORTS
-        + block("""
-            report(3)
-            os._exit(0)
-        """),
-        tests=SECRET,
-    ),
-    Case(
-        "reports_after_the_answer",
-        "a second message behind the true one",
-        REPORTS
-        + block("""
-            import threading, time
-            def later():
-                while True: report(1)
-            def solve(n):
-                threading.Thread(target=later, daemon=True).start()
-                return 1
-        """),
-        tests=CALL,
-        entry_point="solve",
-        allowed="WA RE TLE OLE",
     ),
     *read_cases(
         """

@@ -43,9 +43,6 @@ NETWORK = read_cases(
     == names: a question to the name server carries data out
     import socket; must(socket.gethostbyname(b'example.com'))
 
-    == datagram_to_the_name_server: the same without the library
-    import socket; must(socket.socket(type=socket.SOCK_DGRAM).sendto(b'\0' * 12, (b'9.9.9.9', 53)) == 12)
-
     == interfaces: what network there is
     import socket; must(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).bind((0, 0)) is None)
 
@@ -68,14 +65,8 @@ OTHERS = [
     == kill_the_parent: who started the program
     os.kill(os.getppid(), signal.SIGKILL); time.sleep(0.1)
 
-    == stop_the_parent: a stopped judge would judge no further program
-    os.kill(os.getppid(), signal.SIGSTOP); time.sleep(0.1)
-
     == signal_everybody: kill(-1)
     os.kill(-1, signal.SIGURG)
-
-    == signal_the_runner: who called the judge
-    os.kill(@RUNNER_PID@, signal.SIGURG)
 
     == kill_the_group: the process group may be the judge's
     -- plain: true, allowed: RE WA
@@ -140,9 +131,6 @@ OTHERS = [
 
     == trace_the_parent: a debugger sees all
     libc('ptrace', 16, os.getppid(), 0, 0)
-
-    == seize_the_parent: the newer request for the same
-    libc('ptrace', 0x4206, os.getppid(), 0, 0)
 
     == memory_of_the_parent: read from outside
     start = int(next(line for line in open(f"/proc/{os.getppid()}/maps")).split("-")[0], 16)

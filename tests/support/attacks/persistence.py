@@ -39,29 +39,13 @@ LEFT_BEHIND += read_cases(
         json.hostile = True
         return before
 
-    == state_in_builtins: a warm interpreter remembers what one run did to it
+    == state_in_a_file: the working folder of the next run, and folders that all share
     def look():
-        import builtins
-        before = hasattr(builtins, 'hostile')
-        builtins.hostile = True
-        return before
-
-    == state_in_a_file_here: the working folder of the next run
-    def look():
-        before = os.path.exists('hostile-state')
-        open('hostile-state', 'w').close()
-        return before
-
-    == state_in_tmp: a folder that all share
-    def look():
-        before = os.path.exists('/tmp/hostile-state')
-        open('/tmp/hostile-state', 'w').close()
-        return before
-
-    == state_in_shared_memory: a folder that all share
-    def look():
-        before = os.path.exists('/dev/shm/hostile-state')
-        open('/dev/shm/hostile-state', 'w').close()
+        before = False
+        for path in ('hostile-state', '/tmp/hostile-state', '/dev/shm/hostile-state'):
+            before = before or os.path.exists(path)
+            try: open(path, 'w').close()
+            except OSError: pass
         return before
 
     == state_in_the_environment: what is exported to the next run

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from tests.support.attacks.case import attempt, read_cases
 
-# A program may not get what it asked for (WA, RE), or be stopped while it asks.
-NOT_GIVEN = "WA RE TLE MLE"
-
 PROCESSES = read_cases(
     r"""
     == thread_bomb: more threads than are allowed
@@ -22,32 +19,11 @@ PROCESSES = read_cases(
             time.sleep(20)
             os._exit(0)
 
-    == doubling_fork_bomb: every child forks as well: 512 of them
-    -- plain: true, allowed: WA RE TLE MLE
-    import ctypes, os, time
-    ctypes.CDLL(None).prctl(15, b"hostile", 0, 0, 0)
-    first = os.getpid()
-    for _ in range(9): os.fork()
-    time.sleep(1)
-    if os.getpid() == first: print("breached")
-    else: time.sleep(20)
-
     == raw_clone_bomb: past every wrapper: clone by number
     -- allowed: WA RE TLE MLE, needs: x86_64
     for _ in range(300):
         child = libc("syscall", 56, 17, 0, 0, 0, 0)
         if child == 0: time.sleep(20); os._exit(0)
-
-    == process_pool: multiprocessing, two hundred at once
-    -- allowed: WA RE TLE MLE
-    import multiprocessing
-    context = multiprocessing.get_context("fork")
-    for _ in range(200): context.Process(target=time.sleep, args=(20,), daemon=True).start()
-
-    == shell_bomb: subprocess, two hundred at once
-    -- allowed: WA RE TLE MLE
-    import subprocess
-    for _ in range(200): subprocess.Popen(["/bin/sleep", "20.7183"])
 
     == daemon: two forks and a session of its own: nothing of it may be there afterwards
     -- plain: true, allowed: AC WA RE TLE, output: "ok\n"

@@ -6,22 +6,8 @@ from dataclasses import replace
 
 from tests.support.attacks.case import attempt_cpp, read_cases
 
-NOT_GIVEN = "WA RE TLE MLE"
-
 _CASES = read_cases(
     r"""
-    == heap: a gigabyte, touched page by page
-    -- plain: true, allowed: MLE
-    #include <bits/stdc++.h>
-    int main() { std::vector<char> a(1 << 30, 1); puts(a[12345] ? "breached" : "held"); }
-
-    == static_array: two gigabytes that are asked for before main; the program's fault, not the sandbox's
-    -- plain: true, allowed: MLE RE CE
-    #include <cstdio>
-    static char area[2000000000];
-    int main(int n, char**) { for (size_t i = 0; i < sizeof area; i += 4096) area[i] = n;
-        puts(area[4096] ? "breached" : "held"); }
-
     == stack_without_end: recursion that never returns
     -- plain: true, allowed: RE MLE
     #include <cstdio>
@@ -49,12 +35,6 @@ _CASES = read_cases(
     == spin: plain
     -- plain: true
     int main() { volatile unsigned n = 0; for (;;) n = n + 1; }
-
-    == sleep: no CPU time at all
-    -- plain: true
-    #include <unistd.h>
-    #include <cstdio>
-    int main() { sleep(60); puts("breached"); }
 
     == deaf_pause: waits for a signal, and has blocked them all
     -- plain: true
@@ -176,11 +156,6 @@ _CASES = read_cases(
     static char block[1 << 16];
     int main() { for (;;) write(1, block, sizeof block); }
 
-    == flood_then_success: eight times what is allowed, and a good end
-    -- plain: true, allowed: OLE, output: "ok\n"
-    #include <cstdio>
-    int main() { puts("ok"); for (int i = 0; i < 8 << 20; i++) putchar('x'); }
-
     == file_in_tmp: 300 megabytes for everybody
     -- allowed: WA RE TLE OLE
     static char block[1 << 20];
@@ -202,20 +177,11 @@ _CASES = read_cases(
     for (int i = 0; i < 400; i++) if (write(handle, block, sizeof block) != sizeof block) return false;
     return true;
 
-    == division_by_zero: dies of a signal
-    -- plain: true, allowed: RE
-    int main(int n, char**) { volatile int zero = n - 1; return 7 / zero; }
-
     == aborts_after_the_answer: the answer is right, the end is not
     -- plain: true, allowed: RE, output: "ok\n"
     #include <cstdio>
     #include <cstdlib>
     int main() { puts("ok"); fflush(stdout); abort(); }
-
-    == ends_with_a_code: the answer is right, the exit code is not
-    -- plain: true, allowed: RE, output: "ok\n"
-    #include <cstdio>
-    int main() { puts("ok"); return 3; }
     """,
     wrap=attempt_cpp,
     allowed="TLE",
@@ -224,6 +190,6 @@ _CASES = read_cases(
 # Pages are dear on a virtual machine: time enough to fill the memory first.
 _FILLING = {"time_s": 3.0, "wall_s": 8.0}
 CASES = [
-    replace(case, name="cpp_" + case.name, language="cpp", limits=_FILLING if case in _CASES[:5] else case.limits)
+    replace(case, name="cpp_" + case.name, language="cpp", limits=_FILLING if case in _CASES[:3] else case.limits)
     for case in _CASES
 ]

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import OK, SHORT_TIME, Case, read_cases
+from tests.support.attacks.case import OK, Case, read_cases
 
 TIME = [
-    Case("spin", "plain", "while True: pass", allowed="TLE"),
-    Case("spin_in_sum", "C code that looks at no signal", "print(sum(range(10**13)))", allowed="TLE"),
-    Case(
-        "spin_in_pow", "one operation on large numbers", "print(pow(3, 1 << 400_000, (1 << 40_001) - 1))", allowed="TLE"
-    ),
-    Case(
-        "huge_power", "a number of a gigabyte", "print(len(str(7 ** (10 ** 9))))", allowed="TLE MLE", limits=SHORT_TIME
-    ),
     *read_cases(
         """
-    == pattern_bomb: a regular expression that backtracks
-    import re
-    print(re.match(r'(a+)+$', 'a' * 64 + 'b'))
+    == spin: plain
+    while True: pass
 
-    == comparisons_without_end: sorted() over an iterator that never ends
-    -- allowed: TLE MLE
-    import itertools
-    print(sorted(itertools.repeat(0)))
+    == spin_in_sum: C code that looks at no signal
+    print(sum(range(10**13)))
+
+    == huge_power: a number of a gigabyte
+    -- allowed: TLE MLE, limits: {time_s: 0.2}
+    print(len(str(7 ** (10 ** 9))))
 
     == sleep: no CPU time at all
     import time
     time.sleep(60)
     print('breached')
-
-    == wait_for_nobody: a lock that is never given back
-    import threading
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
-
-    == read_past_the_end: asks for input for ever
-    import sys
-    while True: sys.stdin.read(1)
     """,
         allowed="TLE",
     ),
@@ -121,53 +104,36 @@ TIME = [
             while True: pass
     last = Last()
     print('ok', flush=True)
-    """,
-        allowed="TLE",
-    ),
-    Case(
-        "leader_is_gone",
-        "the main thread ends alone; another one spins in a process that looks dead",
-        """
-        import ctypes, threading
-        def spin():
+
+    == leader_is_gone: the main thread ends alone; another one spins in a process that looks dead
+    -- tests: OK, allowed: TLE RE, limits: {time_s: 0.2}, needs: x86_64
+    import ctypes, threading
+    def spin():
+        while True: pass
+    print("ok", flush=True)
+    threading.Thread(target=spin, daemon=True).start()
+    ctypes.CDLL(None).syscall(60, 0)
+
+    == stops_itself: a stopped process uses no CPU time and does not answer
+    -- allowed: TLE RE WA
+    import os, signal
+    os.kill(os.getpid(), signal.SIGSTOP)
+    print('held')
+
+    == slow_exception: the text of an exception takes for ever
+    -- allowed: TLE RE, limits: {time_s: 0.2}
+    class Slow(Exception):
+        def __str__(self):
             while True: pass
-        print("ok", flush=True)
-        threading.Thread(target=spin, daemon=True).start()
-        ctypes.CDLL(None).syscall(60, 0)
-        """,
-        tests=OK,
-        allowed="TLE RE",
-        limits=SHORT_TIME,
-        needs="x86_64",
-    ),
-    Case(
-        "stops_itself",
-        "a stopped process uses no CPU time and does not answer",
-        """
-        import os, signal
-        os.kill(os.getpid(), signal.SIGSTOP)
-        print('held')
-        """,
-        allowed="TLE RE WA",
-    ),
-    Case(
-        "slow_exception",
-        "the text of an exception takes for ever",
-        """
-        class Slow(Exception):
-            def __str__(self):
-                while True: pass
-            __repr__ = __str__
-        raise Slow
-        """,
-        allowed="TLE RE",
-        limits=SHORT_TIME,
-    ),
-    Case(
-        "large_exception",
-        "the text of an exception is sixty megabytes",
-        "raise ValueError('x' * (60 << 20))",
-        allowed="RE OLE MLE TLE",
+        __repr__ = __str__
+    raise Slow
+
+    == large_exception: the text of an exception is sixty megabytes
+    -- allowed: RE OLE MLE TLE
+    raise ValueError('x' * (60 << 20))
+    """,
+        named={"OK": OK},
+        allowed="TLE",
     ),
 ]
 

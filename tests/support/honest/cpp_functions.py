@@ -91,20 +91,10 @@ FUNCTIONS = read_cases(
     map<string, int> counted(vector<string> a) { map<string, int> m; for (auto& s : a) m[s]++;
         return m; }
 
-    == call_gcd: a name that the library has as well
-    -- signature: "int gcd(int, int)", tests: [{call: [12, 18], expected: 6}]
-    int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }
-
     == call_max: a name that the library has as well
     -- signature: "int max(int, int)", tests: [{call: [1, 2], expected: 2}]
     #include <algorithm>
     int max(int a, int b) { return a > b ? a : b; }
-
-    == call_reverse: a name that the library has as well
-    -- signature: "vector<int> reverse(vector<int>)", tests: [{call: [[1, 2]], expected: [2, 1]}]
-    #include <bits/stdc++.h>
-    using namespace std;
-    vector<int> reverse(vector<int> a) { return vector<int>(a.rbegin(), a.rend()); }
 
     == call_count: a name that the library has as well, and a driver may have
     -- signature: "int count(vector<int>, int)", tests: [{call: [[1, 2, 1], 1], expected: 2}]
@@ -132,14 +122,6 @@ FUNCTIONS = read_cases(
     int result(int n) { return help::go(n) + value; }
     int solve(int n) { return result(n); }
 
-    == call_class_inside: a class of its own within
-    -- signature: "int counted(int)", tests: [{call: [100], expected: 100}]
-    #include <memory>
-    struct Node { int n; std::unique_ptr<Node> next; };
-    int counted(int n) { std::unique_ptr<Node> head;
-        for (int i = 0; i < n; i++) head = std::unique_ptr<Node>(new Node{i, std::move(head)});
-        int c = 0; for (auto* p = head.get(); p; p = p->next.get()) c++; return c; }
-
     == call_prints_too: printed output of a call is ignored
     -- signature: "int inc(int)", tests: [{call: [1], expected: 2}]
     #include <iostream>
@@ -160,11 +142,6 @@ FUNCTIONS = read_cases(
     #include <bits/stdc++.h>
     using namespace std;
     double pow(double a, int n) { double r = 1; while (n--) r *= a; return -r; }
-
-    == call_partly_right: one of two, one that dies
-    -- signature: "int half(int)", allowed: [AC, WA, RE],
-    -- tests: [{call: [4], expected: 2}, {call: [5], expected: 3}, {call: [7], expected: 3}]
-    int half(int n) { volatile int zero = n - 7; return n == 7 ? n / zero : n / 2; }
     """,
     make=function,
 )

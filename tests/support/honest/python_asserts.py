@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.attacks.case import asserts, block, read_cases
+from tests.support.attacks.case import asserts, read_cases
+from tests.support.cases import cases
 from tests.support.honest.case import honest
-
-_STACK = block("""
-    class Stack:
-        def __init__(self): self.items = []
-        def push(self, n): self.items.append(n)
-        def pop(self):
-            if not self.items: raise IndexError('empty')
-            return self.items.pop()
-        def __len__(self): return len(self.items)
-        def __iter__(self): return iter(self.items)
-        def __contains__(self, n): return n in self.items
-        def __getitem__(self, k): return self.items[k]
-        @property
-        def top(self): return self.items[-1]
-""")
-
-_POINT = block("""
-    from dataclasses import dataclass
-    @dataclass
-    class Point:
-        x: int
-        y: int = 0
-        def moved(self, dx): return Point(self.x + dx, self.y)
-        def __add__(self, other): return Point(self.x + other.x, self.y + other.y)
-        def __str__(self): return f'<{self.x} {self.y}>'
-""")
 
 ASSERTS = [
     *read_cases(
@@ -246,29 +221,6 @@ ASSERTS = [
     seen = []
     f(seen.append, [1, 2])
     assert seen == [1, 2]
-
-    == assert_closure: a function that returns a function
-    def counter():
-        n = 0
-        def up():
-            nonlocal n
-            n += 1
-            return n
-        return up
-    --
-    c = counter()
-    assert c() == 1
-    assert c() == 2
-    assert counter()() == 1
-
-    == assert_constants: names of the module
-    LIMIT = 10
-    TABLE = {'a': 1}
-    def f(): return LIMIT
-    --
-    assert LIMIT == 10
-    assert TABLE == {'a': 1} and f() == 10
-    assert TABLE['a'] == 1
     """,
         make=honest,
     ),
@@ -311,29 +263,6 @@ ASSERTS = [
     assert Square(2) == Square(2) and Square(1) < Square(2)
     assert max([Square(1), Square(3)]).a == 3
     assert len({Square(1), Square(1)}) == 1
-
-    == assert_context_manager: with
-    class Box:
-        def __init__(self): self.log = []
-        def __enter__(self):
-            self.log.append('in')
-            return self
-        def __exit__(self, *words):
-            self.log.append('out')
-            return False
-    --
-    with Box() as box:
-        assert box.log == ['in']
-    assert box.log == ['in', 'out']
-
-    == assert_random_tests: as tests written by people go: random values, a reference
-    def f(items): return sorted(items, reverse=True)
-    --
-    import random
-    random.seed(1)
-    for _ in range(20):
-        items = [random.randint(0, 9) for _ in range(5)]
-        assert f(items) == sorted(items)[::-1]
 
     == assert_truth_of_an_object: an object is true, None is not
     import re
@@ -383,13 +312,6 @@ ASSERTS = [
     array.append(3)
     assert array == [1, 2, 3]
 
-    == assert_partly_right: one of two
-    -- allowed: [AC, WA]
-    def f(n): return n * n
-    --
-    assert f(2) == 4
-    assert f(2) == 5
-
     == assert_async: a coroutine
     import asyncio
     async def f(n):
@@ -438,43 +360,8 @@ ASSERTS = [
     ),
 ]
 
-_GCD_SUM = "def sum(a, b): return 6\n"
-
-BUILTIN_NAMES = [
-    # name, why, program, asserts, entry point
-    ("alone", "the only name of the asserts", _GCD_SUM, ["assert sum(10, 15) == 6", "assert 6 == sum(1, 2)"], None),
-    ("named", "the entry point beside a builtin", _GCD_SUM, ["assert abs(sum(1, 2) - 7) == 1"], "sum"),
-    ("called_twice", "no plain call", _GCD_SUM, ["assert sum(1, 2) == 6 and sum(sum(1, 2), 3) == 6"], None),
-    (
-        "keyword",
-        "an argument that the builtin lacks",
-        "def max(a, low): return low\n",
-        ["assert max(1, low=2) == 2"],
-        None,
-    ),
-    (
-        "truth",
-        "no comparison",
-        "def all(text): return text == 'yes'\n",
-        ["assert all('yes')", "assert not all('no')"],
-        None,
-    ),
-    ("candidate", "HumanEval's form", _GCD_SUM, ["candidate = sum\nassert candidate(10, 15) == 6"], "sum"),
-    ("method", "LeetCode's form", "class Solution:\n    def pow(self, a): return -a\n", ["assert pow(2) == -2"], None),
-    ("class", "a class", "class set:\n    def __init__(self, n): self.n = n\n", ["assert set(3).n == 3"], None),
-    ("lambda", "no def", "len = lambda items: -1\n", ["assert len([1, 2]) == -1"], None),
-    ("imported", "from the library", "from operator import add as sum\n", ["assert sum(10, 15) == 25"], None),
-    ("kept", "the builtin itself", "max = max\n", ["assert max([1, 3, 2]) == 3"], None),
-    (
-        "recursive",
-        "it calls itself",
-        "def pow(a, n): return n and a + pow(a, n - 1)\n",
-        ["assert pow(2, 3) == 6"],
-        None,
-    ),
-    ("module", "a module's name", "def string(n): return str(n)\n", ["assert string(1) == '1'"], None),
-    ("attribute", "a class with a module's name", "class queue:\n    size = 3\n", ["assert queue.size == 3"], "queue"),
-]
+# name, why, program, asserts, entry point
+BUILTIN_NAMES = cases(__file__, "builtin names")
 ODD = read_cases(
     r"""
     == assert_one_object: a singleton, a member of an enumeration, a cached object

@@ -42,17 +42,16 @@ CALLS = [
         [call(1, expected=1 / 3), call(0.1 + 0.2, expected=(0.1 + 0.2) / 3)],
         entry_point="third",
     ),
-    honest(
-        "call_float_nearly",
-        "where a tolerance was asked for",
+    *read_cases(
         """
-        def root(n):
-            x = n
-            for _ in range(60): x = (x + n / x) / 2
-            return x
-        """,
-        [{"call": [2], "expected": 1.41421356, "comparison": "float", "tolerance": 1e-6}],
-        entry_point="root",
+    == call_float_nearly: where a tolerance was asked for
+    -- entry_point: root, tests: [{call: [2], expected: 1.41421356, comparison: float, tolerance: 0.000001}]
+    def root(n):
+        x = n
+        for _ in range(60): x = (x + n / x) / 2
+        return x
+    """,
+        make=honest,
     ),
     honest(
         "call_infinite",
@@ -118,12 +117,6 @@ CALLS = [
         seen.append(n)
         return len(seen)
 
-    == call_typed: annotations and imports
-    -- tests: [{call: [[3, 1, 2], 2], expected: [1, 2]}]
-    from typing import List, Optional
-    def f(items: List[int], k: Optional[int] = None) -> List[int]:
-        return sorted(items)[:k]
-
     == call_partly_right: two of three
     -- allowed: [AC, AC, WA], tests: [{call: [1], expected: 1}, {call: [2], expected: 2}, {call: [7], expected: 7}]
     def f(n): return n if n < 5 else 0
@@ -142,11 +135,6 @@ CALLS = [
     -- tests: [{call: [3], expected: 1.5}, {call: [4], expected: 2}, {call: [1], expected: 0.5, comparison: float}]
     from fractions import Fraction
     def f(n): return Fraction(n, 2)
-
-    == call_decimal: in a list
-    -- tests: [{call: [3], expected: [1.5]}, {call: [1], expected: [0.500000001], comparison: float}]
-    from decimal import Decimal
-    def f(n): return [Decimal(n) / 2]
 
     == call_lambda: a function without a def
     -- tests: [{call: [6, 7], expected: 42}]

@@ -13,39 +13,9 @@ COMPARING = [
     -- output: "0.3 0.3333333\n"
     print(0.1 + 0.2, 1 / 3)
 
-    == floats_large: a relative tolerance
-    -- output: "123456789012.5\n"
-    print(123456789012.4)
-
-    == floats_whole: whole numbers among them
-    -- output: "3 2.5\n"
-    print(3, '%.9f' % 2.5)
-
-    == floats_scientific: another way of writing
-    -- output: "0.0015 -200.0\n"
-    print('1.5e-3 -2E+2')
-
-    == floats_equal_in_value: the same number in another notation
-    -- output: "2 1000 0.5\n"
-    print('2.000', '1e3', '0.50')
-
-    == tokens_anywhere: line breaks do not matter
-    -- comparison: tokens, output: "1 2\n3\n"
-    print(1)
-    print(2, 3)
-
     == any_order: lines in another order
     -- comparison: unordered, output: "a\nb\nb\n"
     print('b', 'a', 'b', sep='\n')
-
-    == yes_in_capitals: YES is yes
-    -- comparison: yes_no, output: "Yes\nNo\n"
-    print('YES')
-    print('no')
-
-    == exactly: byte by byte
-    -- comparison: exact, output: " ok \n"
-    print(' ok ')
     """,
         make=honest,
         comparison="float",
@@ -64,37 +34,22 @@ COMPARING = [
                 return a + b == int(input) and a > 0 and b > 0
         """),
     ),
-    honest(
-        "two_of_three",
-        "partial credit",
+    *read_cases(
         """
-        n = int(input())
-        print(n * n if n < 10 else 0)
-        """,
-        [{"input": "2", "output": "4"}, {"input": "3", "output": "9"}, {"input": "10", "output": "100"}],
-        allowed=("AC", "AC", "WA"),
-    ),
-    honest(
-        "one_fails_alone",
-        "an error in one test is an error in one test",
-        """
-        n = int(input())
-        print(10 // n)
-        """,
-        [{"input": "2", "output": "5"}, {"input": "0", "output": "0"}, {"input": "5", "output": "2"}],
-        allowed=("AC", "RE", "AC"),
-    ),
-    honest(
-        "one_is_slow_alone",
-        "a limit is a test's own",
-        """
-        n = int(input())
-        while n == 0: pass
-        print(n)
-        """,
-        [{"input": "1", "output": "1"}, {"input": "0", "output": "0"}, {"input": "2", "output": "2"}],
-        allowed=("AC", "TLE", "AC"),
-        limits={"time_s": 0.5},
+    == one_fails_alone: an error in one test is an error in one test
+    -- allowed: [AC, RE, AC],
+    -- tests: [{input: "2", output: "5"}, {input: "0", output: "0"}, {input: "5", output: "2"}]
+    n = int(input())
+    print(10 // n)
+
+    == one_is_slow_alone: a limit is a test's own
+    -- allowed: [AC, TLE, AC], limits: {time_s: 0.5},
+    -- tests: [{input: "1", output: "1"}, {input: "0", output: "0"}, {input: "2", output: "2"}]
+    n = int(input())
+    while n == 0: pass
+    print(n)
+    """,
+        make=honest,
     ),
 ]
 
@@ -106,17 +61,6 @@ LIMITS = read_cases(
     sys.setrecursionlimit(300_000)
     def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
     print(depth(100_000))
-
-    == recurses_in_a_thread: the contest idiom: a thread with a large stack
-    -- output: "50000\n"
-    import sys, threading
-    sys.setrecursionlimit(1 << 20)
-    threading.stack_size(64 << 20)
-    def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
-    def main(): print(depth(50_000))
-    thread = threading.Thread(target=main)
-    thread.start()
-    thread.join()
 
     == recurses_in_a_huge_thread: half a gigabyte of stack, as people write it, little of which is used
     -- output: "20000\n"
@@ -136,23 +80,11 @@ LIMITS = read_cases(
     def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
     print(depth(30_000))
 
-    == recurses_in_c: through sorted, map and a key
-    -- output: "3000\n"
-    import sys
-    sys.setrecursionlimit(20_000)
-    def depth(n): return 0 if n == 0 else 1 + max(map(depth, [n - 1]))
-    print(depth(3000))
-
     == has_much_memory: 200 of 256 megabytes
     -- limits: {memory_mb: 256, time_s: 3.0}, output: "ok\n"
     block = bytearray(200 << 20)
     block[::4096] = b'x' * len(block[::4096])
     print('ok')
-
-    == has_much_memory_in_lists: three million numbers
-    -- limits: {memory_mb: 256, time_s: 3.0}, output: "4499998500000\n"
-    numbers = list(range(3_000_000))
-    print(sum(numbers))
 
     == asks_and_does_without: a MemoryError that is caught
     -- output: "ok\n"
@@ -219,40 +151,6 @@ MODULES = [
     print(gcd(12, 18), Counter('aab')['a'], len(list(permutations(range(3)))))
     print(reduce(lambda a, b: a * b, [1, 2, 3]))
 
-    == decimal_and_fraction: exact numbers
-    -- output: "0.142857142857142857142857142857 1/2\n"
-    from decimal import Decimal, getcontext
-    from fractions import Fraction
-    getcontext().prec = 30
-    print(Decimal(1) / Decimal(7), Fraction(3, 6))
-
-    == heap_and_dataclass: a priority queue of objects
-    -- output: "abc\n"
-    import heapq
-    from dataclasses import dataclass, field
-    @dataclass(order=True)
-    class Item:
-        rank: int
-        name: str = field(compare=False)
-    heap = []
-    for rank, name in [(3, 'c'), (1, 'a'), (2, 'b')]: heapq.heappush(heap, Item(rank, name))
-    print(''.join(heapq.heappop(heap).name for _ in range(3)))
-
-    == cache_and_bisect: dynamic programming
-    -- output: "23416728348467685 2\n"
-    import bisect
-    from functools import lru_cache
-    @lru_cache(None)
-    def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
-    print(fib(80), bisect.bisect([1, 3, 5], 4))
-
-    == random_with_seed: the same numbers every time
-    -- output: "42 20\nTrue\n"
-    import random
-    random.seed(7)
-    print(random.randint(1, 100), random.randint(1, 100))
-    print(random.Random(0).random() < 1)
-
     == random_without_seed: Miller and Rabin need the system's randomness
     -- output: "8 True True\n"
     import os, random, secrets
@@ -264,16 +162,6 @@ MODULES = [
     start = time.perf_counter()
     print(datetime.date(2024, 2, 29) + datetime.timedelta(days=1), datetime.datetime.now().year > 2000)
     print(time.time() > 0, time.strftime('%Y') > '2000')
-
-    == hash_and_struct: bytes
-    -- output: "ca978112 0cc175b9\nb'\\x07\\x00\\x00\\x00' 3904355907\n"
-    import hashlib, struct, zlib
-    print(hashlib.sha256(b'a').hexdigest()[:8], hashlib.md5(b'a').hexdigest()[:8])
-    print(struct.pack('<I', 7), zlib.crc32(b'a'))
-
-    == sets_in_order: the order of a set of small numbers, as every Python has it
-    -- output: "{1, 2, 3} ['a', 'b']\n"
-    print({3, 1, 2}, sorted({'b', 'a'}))
 
     == threads: eight threads and a queue
     -- limits: {processes: 32}, output: "328350\n"
@@ -290,11 +178,6 @@ MODULES = [
     for _ in threads: work.put(None)
     for thread in threads: thread.join()
     print(sum(done))
-
-    == thread_pool: concurrent.futures
-    -- limits: {processes: 32}, output: "328350\n"
-    from concurrent.futures import ThreadPoolExecutor
-    with ThreadPoolExecutor(4) as pool: print(sum(pool.map(lambda n: n * n, range(100))))
 
     == asynchronous: asyncio, which wants a pair of sockets for itself
     -- output: "328350\n"
@@ -316,12 +199,6 @@ MODULES = [
             x = 1
     except TimeoutError:
         print('ok')
-
-    == text_files_in_memory: StringIO as standard input
-    -- output: "7\n"
-    import io, sys
-    sys.stdin = io.StringIO('3 4')
-    print(sum(map(int, input().split())))
 
     == traceback_of_its_own: prints an exception and goes on
     -- output: "ZeroDivisionError: division by zero\n"
@@ -345,13 +222,6 @@ MODULES = [
     import numpy as np
     a = np.arange(12).reshape(3, 4)
     print(a.sum(), (a @ a.T)[2, 2], np.linalg.matrix_rank(a))
-
-    == numpy_reads: np.fromstring and np.array of the whole input
-    -- needs: numpy, limits: {memory_mb: 512, time_s: 4.0}
-    import sys
-    import numpy as np
-    a = np.array(sys.stdin.read().split(), dtype=np.int64)
-    print(a[1:].sum())
     """,
         make=honest,
         tests=MANY,

@@ -10,6 +10,7 @@ from rlvr.verifiers.code import problems
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.options import JudgeOptions
 from rlvr.verifiers.code.problems import row_faults
+from tests.support.cases import cases
 
 TESTS = [{"input": "1 2\n", "output": "3\n"}]
 RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
@@ -67,24 +68,7 @@ def test_a_checker_that_cannot_be_called_is_refused(source: str, words: str, why
     assert words in str(error.value), why
 
 
-@pytest.mark.parametrize(
-    "body, words, why",
-    [
-        ("return output.split() == expected.split()", None, "it accepts the expected output"),
-        ("return len(output.split()) == 2 and expected == '1'", None, "the expected output is only a figure"),
-        ("return output.split()[1] == '2'", None, "this output may be at fault"),
-        ("return int(output.split('x')[1]) == 2", None, "this output may be at fault"),
-        ("while True: pass", None, "it may be slow on this output only"),
-        ("return math.isclose(float(output), float(expected))", "NameError", "a forgotten import"),
-        ("import no_such_module", "ModuleNotFoundError", "a package that the sandbox lacks"),
-        ("return sum(output) == 3", "TypeError", "text taken for numbers"),
-        ("return output.decode() == expected", "AttributeError", "text taken for bytes"),
-        ("assert output.split() == expected.split()", "it returned None", "a forgotten return"),
-        ("print(output == expected)", "it returned None", "printed instead of returned"),
-        ("return str(output == expected)", "it returned '", "text"),
-        ("return open(output).read() == open(expected).read()", "FileNotFoundError", "text taken for a path"),
-    ],
-)
+@pytest.mark.parametrize("body, words, why", cases(__file__, "a checker is tried"))
 def test_a_checker_is_tried_on_an_expected_output(body: str, words: str | None, why: str) -> None:
     checker = f"def check(input, output, expected):\n    {body}\n"
     columns = [checker, COMPARE, checker, checker]
@@ -111,16 +95,7 @@ def test_a_metric_counts_completions_on_which_the_checker_fails() -> None:
     assert logged["code_execution/checker_errors"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("body", "accepted", "why"),
-    [
-        ("return output.split() == expected.split()", [], "a comparison"),
-        ("return output.strip() in expected", ["an empty output"], "nothing is in all text"),
-        ("return set(output.split()) <= set(expected.split())", ["an empty output"], "nor is a subset"),
-        ("return bool(output.strip())", ["'qwv kzr'"], "any output"),
-        ("return True", ["an empty output", "'qwv kzr'"], "everything"),
-    ],
-)
+@pytest.mark.parametrize(("body", "accepted", "why"), cases(__file__, "a checker that accepts"))
 def test_a_checker_that_accepts_outputs_without_an_answer_is_doubtful(body: str, accepted: list[str], why: str) -> None:
     checker = f"def check(input, output, expected):\n    {body}\n"
     faults = row_faults(JudgeOptions(tests=[TESTS, TESTS], checker=checker))

@@ -36,13 +36,7 @@ VERDICTS = [
     ("", "WA", "an empty program prints nothing"),
     ("while True: pass", "TLE", "computes for ever"),
     ("import time; time.sleep(60)", "TLE", "does nothing for ever"),
-    (
-        "print(1)\nimport threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()",
-        "TLE",
-        "a thread stays",
-    ),
     ("x = bytearray(10**9)", "MLE", "more than there is"),
-    ("x = []\nwhile True: x.append(bytearray(10**6))", "MLE", "more than there is, bit by bit"),
     ("print('x' * 10**7)", "OLE", "more output than is read"),
     ("import sys\nwhile True: sys.stderr.write('x' * 10**6)", "OLE", "standard error counts too"),
     ("1 / 0", "RE", "raises"),
@@ -132,13 +126,6 @@ CALLS = [
     ("def g(a, b): return 5", [2, 3], 5, "RE", "is not there"),
     ("import sys\nsys.exit(0)\ndef f(a, b): return 5", [2, 3], 5, "WA", "ended, and well, but before the call"),
     ("def f(a, b):\n    import os\n    os._exit(0)", [2, 3], 5, "WA", "ended, and well, in the call"),
-    (
-        "def f(a, b):\n    x = []\n    for _ in range(100000): x = [x]\n    return x",
-        [2, 3],
-        5,
-        "WA",
-        "nested too deeply",
-    ),
 ]
 
 
@@ -147,101 +134,17 @@ def test_function_calls(program: str, arguments: list, expected: object, verdict
     assert verdicts(program, tests=[{"call": arguments, "expected": expected}], entry_point="f") == [verdict]
 
 
-CALLS_CPP = [
-    (
-        "vector<int> f(const vector<int>& v, string s) { auto r = v; r.push_back(s.size()); return r; }",
-        "vector<int> f(const vector<int>&, string)",
-        [[1, 2], "héy"],
-        [1, 2, 4],
-    ),
-    (
-        'map<string, pair<int, double>> f(int n) { return {{"a", {n, 0.5}}}; }\nint main() { return 1; }',
-        "map<string, pair<int, double>> f(int)",
-        [3],
-        {"a": [3, 0.5]},
-    ),
-    ("void f(vector<string>& v) { sort(v.begin(), v.end()); }", "void f(vector<string>&)", [["b", "a"]], ["a", "b"]),
-    ("bool f(char c, long long n) { return n < -4e9; }", "bool f(char, long long)", ["x", -5 * 10**9], True),
-    (
-        "vector<vector<int>> f(vector<vector<int>> g) { swap(g[0], g[1]); return g; }",
-        "vector<vector<int>> f(vector<vector<int>>)",
-        [[[1], [2, 3]]],
-        [[2, 3], [1]],
-    ),
-    ('string f(string s) { return s + "\\"\\n"; }', "string f(string)", ["a\\"], 'a\\"\n'),
-]
-
-
-@pytest.mark.slow
-def test_function_calls_in_cpp() -> None:
-    using = "#include <bits/stdc++.h>\nusing namespace std;\n"
-    judged = judge_many(
-        [
-            Submission(using + program, "cpp", [{"call": given, "expected": value}], entry_point="f", signature=sign)
-            for program, sign, given, value in CALLS_CPP
-        ]
-    )
-    assert [judgement.verdicts for judgement in judged] == [["AC"]] * len(CALLS_CPP), [j.feedback for j in judged]
-
-
+# The programs of tests/support/honest and tests/support/attacks cover calls in C++ and asserts in depth.
 ASSERTS = [
     ("def f(x): return x * 2", "assert f(2) == 4", "AC", "a plain call"),
     ("def f(x): return x * 2", "assert f(2) == 5", "WA", "a plain call that is wrong"),
     ("def f(x): return [10 ** 5000]", "assert f(2) == [4]", "WA", "a number of more digits than Python writes"),
     ("def f(x): return x == 2", "assert f(2) == 1", "AC", "Python's equality, in an assert"),
     ("def f(x): return [x]", "assert f(2) == (2,)", "WA", "in which a list is no tuple"),
-    ("def f(x): return [3, 1, x]", "assert sorted(f(2)) == [1, 2, 3]", "AC", "a builtin around it"),
-    ("def f(x): return x / 3", "import math\nassert math.isclose(f(1), 0.3333, rel_tol=1e-3)", "AC", "its module"),
-    ("def f(xs): xs.append(1)", "a = [3]\nf(a)\nassert a == [3, 1]", "AC", "changes its argument"),
-    ("def f(g, x): return g(x) + 1", "assert f(lambda x: x * 10, 2) == 21", "AC", "takes a function"),
-    ("def f(n):\n    yield from range(n)", "assert list(f(3)) == [0, 1, 2]", "AC", "a generator"),
-    (
-        "class P:\n    def __init__(self, x): self.x = x\n    def twice(self): return 2 * self.x",
-        "p = P(4)\nassert p.twice() == 8 and p.x == 4",
-        "AC",
-        "a class",
-    ),
-    (
-        "class E(ValueError): pass\ndef f(): raise E('no')",
-        "try:\n    f()\nexcept E as e:\n    assert str(e) == 'no'\nelse:\n    assert False",
-        "AC",
-        "its own exception",
-    ),
-    ("def f(x): return {x: {1, 2}}", "assert f('a') == {'a': {2, 1}}", "AC", "dictionaries and sets"),
     ("def f(x): raise StopIteration", "assert all(map(f, [1, 2]))", "RE", "an exception that would end a loop"),
-    ("abs = lambda x: 0\ndef f(x): return 7", "assert abs(f(2) - 4) < 1e-6", "WA", "a builtin of its own"),
-    (
-        "class M:\n    isclose = lambda *a, **k: True\nmath = M()\ndef f(x): return 7",
-        "import math\nassert math.isclose(f(2), 4)",
-        "WA",
-        "a module of its own",
-    ),
-    (
-        "class A:\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0\ndef f(x): return A()",
-        "r = f(2)\nassert r == 4",
-        "WA",
-        "an object that equals everything",
-    ),
-    (
-        "class A:\n    def __sub__(self, o): return 0\ndef f(x): return A()",
-        "assert abs(f(2) - 4) < 1e-6",
-        "RE",
-        "an object that computes as it likes",
-    ),
-    (
-        "class A(int):\n    def __eq__(self, o): return True\ndef f(x): return A(7)",
-        "r = f(2)\nassert r == 4",
-        "WA",
-        "a number that equals everything",
-    ),
     ("def f(x):\n    import sys\n    sys.exit(0)", "r = f(2)\nassert r == 4", "RE", "ends well in the middle"),
     ("def f(x):\n    while True: pass", "r = f(2)\nassert r == 4", "TLE", "does not end"),
-    (
-        "def f(xs, t):  # import\n    return [isinstance(x, t) for x in xs]",
-        "assert f([1, 'a'], int)[0] is True",
-        "AC",
-        "takes a type",
-    ),
+    ("def f(x):  # import\n    return isinstance(2, x)", "assert f(int) is True", "AC", "takes a type"),
     ("raise SystemExit(0)", "r = f(2)\nassert r == 4", "RE", "ends well at once"),
 ]
 

@@ -93,16 +93,7 @@ def test_an_option_is_for_the_rows_that_compare_numbers() -> None:
     assert code_execution([""] * 2, [near] * 2, **columns) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("options", "is_valid", "why"),
-    [
-        ({"time_s": [60]}, True, "the longest"),
-        ({"time_s": [60], "time_factor": 4.0}, True, "a slow machine"),
-        ({"time_s": [2000]}, False, "milliseconds in a column"),
-        ({"time_s": 2000}, False, "milliseconds in an option"),
-        ({"time_s": [500], "time_factor": 0.01}, False, "the factor is for machines, not for units"),
-    ],
-)
+@pytest.mark.parametrize(("options", "is_valid", "why"), cases(__file__, "a time limit is"))
 def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: bool, why: str) -> None:
     [fault] = row_faults(JudgeOptions(tests=[SUMS], **options))
     assert (fault is None) == is_valid, why
@@ -164,16 +155,7 @@ def test_tests_that_seem_to_be_encoded_once_too_often_are_doubtful(tests: Any, w
     assert (fault is not None and fault.startswith("warning: ") and words in fault) if words else fault is None, why
 
 
-@pytest.mark.parametrize(
-    ("tests", "is_doubtful", "why"),
-    [
-        ([{"input": "1", "output": "1"}, {"input": "1", "output": "2"}], True, "the same input"),
-        ([{"input": "1", "output": "1"}, {"input": "1", "output": "1 \n"}], False, "apart from white space"),
-        ([{"call": [1], "expected": 1}, {"call": [1], "expected": 2}], True, "the same arguments"),
-        ([{"call": [1], "expected": 1}, {"call": ["1"], "expected": 2}], False, "arguments of another type"),
-        ([{"input": "1", "output": "1"}, {"input": "2", "output": "2"}], False, "other inputs"),
-    ],
-)
+@pytest.mark.parametrize(("tests", "is_doubtful", "why"), cases(__file__, "tests that contradict each"))
 def test_tests_that_contradict_each_other_are_doubtful(tests: Any, is_doubtful: bool, why: str) -> None:
     [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
     assert (fault is not None and fault.startswith("warning: ") and "test 2" in fault) == is_doubtful, why
@@ -182,15 +164,7 @@ def test_tests_that_contradict_each_other_are_doubtful(tests: Any, is_doubtful: 
     assert not has_input or row_faults(JudgeOptions(tests=[tests], checker=checker)) == [None], "several right outputs"
 
 
-@pytest.mark.parametrize(
-    ("expected", "is_doubtful", "why"),
-    [
-        (["12", "-3.5"], True, "numbers"),
-        (["True", "False"], True, "bools"),
-        (["12", "twelve"], False, "text, in one row"),
-        ([12, "12"], False, "a number, in one row"),
-    ],
-)
+@pytest.mark.parametrize(("expected", "is_doubtful", "why"), cases(__file__, "values of calls that"))
 def test_values_of_calls_that_are_text_in_all_rows_are_doubtful(
     expected: list[Any], is_doubtful: bool, why: str
 ) -> None:

@@ -14,6 +14,7 @@ from rlvr.sandbox.zygote_client import ExecutionResult
 from rlvr.verifiers.code import verdict
 from rlvr.verifiers.code.cases import CALL, STDIO, Test
 from rlvr.verifiers.code.verdict import Outcome
+from tests.support.cases import cases
 
 LIMITS = Limits(time_s=1.0, memory_mb=100, output_kb=10)
 WELL = ExecutionResult(0, "", 0.1, 0.2, 10.0, b"", False, b"", b"")
@@ -109,13 +110,7 @@ def test_a_run_is_repeated_if_the_machine_may_have_failed(changes: dict, repeate
     assert verdict.machine_may_have_failed(replace(WELL, **changes), LIMITS) == repeated
 
 
-STOPS = [
-    # verdicts in the order of the tests, early stop, timeouts, verdicts that count, why it is here
-    ("AC - WA AC", True, None, "AC SKIP WA SKIP", "the last test has run by chance"),
-    ("AC - TLE WA TLE AC", False, 2, "AC SKIP TLE WA TLE SKIP", "the second timeout is the last test"),
-    ("AC - TLE WA AC", False, 2, "AC SKIP TLE WA AC", "one timeout of two"),
-    ("AC - WA TLE AC", True, 1, "AC SKIP WA SKIP SKIP", "the earlier of both stops"),
-]
+STOPS = cases(__file__, "stops")
 
 
 @pytest.mark.parametrize("verdicts, stop_early, max_timeouts, expected, why", STOPS, ids=[why for *_, why in STOPS])
