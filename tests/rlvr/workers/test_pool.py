@@ -82,9 +82,6 @@ def statuses(pool: WorkerPool, items: list[Any], timeout_s: float = 5.0, **optio
 def test_results_come_in_the_order_of_the_items(pool: WorkerPool) -> None:
     items = [["sleep", 0.2], *(["echo", number] for number in range(50))]
     assert [outcome.value for outcome in pool.map(items, timeout_s=5.0)] == ["slept", *range(50)]
-
-
-def test_no_items_give_no_results(pool: WorkerPool) -> None:
     assert pool.map([], timeout_s=1.0) == []
 
 
