@@ -98,7 +98,7 @@ class RecipeTrainer(EnvironmentTrainer):
         """Log what only the trainer knows of this rank's rows; `arguments` are those of TRL's call of the rewards."""
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
-        columns = self.conversation_columns()
+        columns: dict[str, list[Any]] = dict(self.conversation_columns())
         logged = scored.logged | columns.keys()
         if self._tasks:
             columns[TASK] = arguments[TASK]
