@@ -29,8 +29,8 @@ def frames(completions, *, log_extra, **kwargs):
 
 def own_frames(stack: list[str]) -> list[tuple[str, str]]:
     """File and function of the frames that are the project's, the outermost first."""
-    frames = [line.split(" ") for line in stack]
-    return [(Path(file).name, function) for file, function in frames if Path(file).is_relative_to(PACKAGE)]
+    frames = [line.rpartition(" ") for line in stack]
+    return [(Path(file).name, function) for file, _, function in frames if Path(file).is_relative_to(PACKAGE)]
 
 
 def test_eight_frames_in_four_files_lead_from_trl_to_the_function(
