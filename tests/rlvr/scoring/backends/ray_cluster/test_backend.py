@@ -137,10 +137,10 @@ def test_groups_stay_together_and_values_are_in_the_order_of_the_rows(puppets: P
     assert logged == [("question", prompts), ("seen", [word.upper() for word in words])]
 
 
-def test_a_program_is_judged_once_in_a_group_whoever_asks(puppets: Path, line: RayDriverClient, tmp_path: Path) -> None:
+def test_a_program_is_judged_once_in_a_task_whoever_asks(puppets: Path, line: RayDriverClient, tmp_path: Path) -> None:
     notebook = tmp_path / "counted"
     programs = [f"```python\nprint(int(input()) + {number})\n```" for number in (1, 2, 3, 1)]
-    completions = programs * 6  # of six groups: four rows each, three programs in each
+    completions = programs * 6  # of six groups of four rows, with three programs each; a task has two groups
     prompts = [f"p{group}" for group in range(6) for _ in range(4)]
     specs = [
         RewardSpec(f"{puppets}:{name}", options={"notebook": str(notebook)}, where="ray")
@@ -150,7 +150,7 @@ def test_a_program_is_judged_once_in_a_group_whoever_asks(puppets: Path, line: R
         scored = scoring.score(prompts, completions, {"tests": [[dict(test) for test in TESTS] for _ in completions]})
     assert not scored.failures, scored.failures[0].message
     assert scored.values == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]] * 6
-    assert notebook.read_text() == "x" * 3 * 6
+    assert notebook.read_text() == "x" * 3 * 3
 
 
 def test_rows_are_validated_on_the_server(line: RayDriverClient) -> None:
