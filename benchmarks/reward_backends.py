@@ -135,10 +135,23 @@ def score_by_many(running: RunningServer, completions: list[str]) -> float:
     return seconds
 
 
+@contextmanager
+def ray_cluster(nodes: int) -> Iterator[None]:
+    """A Ray cluster on this machine, which this process uses."""
+    cluster = RayCluster(nodes)
+    try:
+        with mock.patch.dict(os.environ, cluster.env):
+            yield
+    finally:
+        cluster.close()
+
+
 def throughput(number: int, repeats: int, ray: bool) -> dict[str, list[float]]:
     """Seconds of each round, for each way of judging."""
     with ExitStack() as stack:
         running = stack.enter_context(server("code_execution"))
+        if ray:
+            stack.enter_context(ray_cluster(1))
         places = {LOCAL: None, "server, 1 client": running.address, **({"Ray, one node": "ray"} if ray else {})}
         ways: dict[str, Callable[[list[str]], float]] = {
             name: partial(score, stack.enter_context(scorer("code_execution", where)), tests=TESTS)
@@ -217,20 +230,16 @@ def many_nodes(number: int, sleep_s: float, counts: Sequence[int]) -> dict[int, 
     measured: dict[int, float] = {}
     tests = [{"input": "", "output": "1"}]
     for count in counts:
-        cluster = RayCluster(count)
-        try:
-            with mock.patch.dict(os.environ, cluster.env), scorer("code_execution", "ray") as there:
-                score(there, sleepers(2 * GROUP * count, 0.0), tests)  # starts processes
-                measured[count] = score(there, sleepers(number, sleep_s), tests)
-        finally:
-            cluster.close()
+        with ray_cluster(count), scorer("code_execution", "ray") as there:
+            score(there, sleepers(2 * GROUP * count, 0.0), tests)  # starts processes
+            measured[count] = score(there, sleepers(number, sleep_s), tests)
     return measured
 
 
 def many_tasks(rows: int) -> float:
     """Measure tasks a second of one training process, each of one group and a reward that costs almost nothing."""
     completions = [f"Completion {row} says little." for row in range(rows)]
-    with scorer("repetition", "ray") as there:
+    with ray_cluster(1), scorer("repetition", "ray") as there:
         score(there, completions, [])  # starts processes
         return rows / GROUP / score(there, completions, [])
 

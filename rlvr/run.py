@@ -30,8 +30,7 @@ from rlvr.preflight.prepare import PreparedRun, prepare_run
 from rlvr.publishing.model_card import model_card, renew_cards
 from rlvr.publishing.publish import publish_run
 from rlvr.report.run_reader import read_run
-from rlvr.scoring.call import digest_of_file
-from rlvr.scoring.source_files import imported_digests
+from rlvr.scoring.source_files import digest_of_file, imported_digests
 from rlvr.tracking.live_trackers import close_trackers
 from rlvr.tracking.mlflow_tracker import make_tracker
 from rlvr.training import launch, trl_config

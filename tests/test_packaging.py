@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.backends.http.backend import HttpRewardBackend
+from rlvr.scoring.backends.http.http_backend import HttpRewardBackend
 from rlvr.scoring.registry import load_reward
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -11,16 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 RAY = "ray"
-_PATHS = ("/score", "/get_reward")  # paths that people copy with the address
+_PATHS = ("/score",)  # paths that people copy with the address
 RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside of it
 
 # For each form of `where` (the part before a colon): "module:class" of its `rlvr.scoring.backends.base.RewardBackend`.
 BACKENDS = {
     "local": "rlvr.scoring.backends.local:LocalBackend",
     "trainer": "rlvr.scoring.backends.local:TrainerBackend",
-    "http": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
-    "https": "rlvr.scoring.backends.http.backend:HttpRewardBackend",
-    RAY: "rlvr.scoring.backends.ray_cluster.backend:RayRewardBackend",
+    "http": "rlvr.scoring.backends.http.http_backend:HttpRewardBackend",
+    "https": "rlvr.scoring.backends.http.http_backend:HttpRewardBackend",
+    RAY: "rlvr.scoring.backends.ray_cluster.ray_backend:RayRewardBackend",
 }
 _BUILT_IN = frozenset(BACKENDS)
 
@@ -54,7 +54,7 @@ def read_where(value: Any) -> str | None:
     if scheme in BACKENDS.keys() - _BUILT_IN or value == RAY:
         return str(value)  # a backend that was added reads its own address
     if scheme == RAY:
-        example = f"write ray (the cluster of $RAY_ADDRESS, else one on this machine) or ray://head:{RAY_PORT}"
+        example = f"write ray (the cluster of $RAY_ADDRESS, else that of this machine) or ray://head:{RAY_PORT}"
         return _read_address(value, {RAY: RAY_PORT}, example, "RAY_AUTH_TOKEN")
     if isinstance(value, str) and "://" in value:
         parts: list[Any] = [part.strip() for part in value.split(",") if part.strip()]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.environments.loading import load_environment
-from rlvr.scoring.reward_worker import seed_random_numbers
+from rlvr.scoring.call_conditions import seed_random_numbers
 
 
 def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:

@@ -19,9 +19,11 @@ from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.scores import completion_argument
+from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.failures import report
 from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates, metrics_of
-from rlvr.scoring.scorer import RewardFailure, Scorer, report
+from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read
 
 if TYPE_CHECKING:

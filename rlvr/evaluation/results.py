@@ -48,9 +48,8 @@ from rlvr.evaluation.scores import (
 )
 from rlvr.evaluation.statistics import average
 from rlvr.formatting import count, p_value_text, percent, points
-from rlvr.scoring.call import digest_of_file
 from rlvr.scoring.reward import Metric, Reward, file_of, label_of, metrics_of
-from rlvr.scoring.source_files import imported_digests
+from rlvr.scoring.source_files import digest_of_file, imported_digests
 
 if TYPE_CHECKING:
     from datasets import Dataset

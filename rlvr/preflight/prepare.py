@@ -40,7 +40,7 @@ from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Metric, Reward, file_of, metrics_of
-from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.scorer import START_TIMEOUT_S, Scorer
 from rlvr.training import launch, trl_config
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def prepare_run(
         batch_timeout_s=reward_batch_timeout(recipe),
         seed=recipe.value("seed"),
         rank=state.process_index,
-        start_timeout_s=START_S_OF_A_CHECK if only_check else None,
+        start_timeout_s=START_S_OF_A_CHECK if only_check else START_TIMEOUT_S,
         waits_for_services=not only_check,
     ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start

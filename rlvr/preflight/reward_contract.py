@@ -24,9 +24,9 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
 from rlvr.preflight.data_checks import refused_rows
+from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.failures import report
 from rlvr.scoring.prober import NOISE, Probe, Prober, same_answer, spread_rows, trial_texts
-from rlvr.scoring.results import RewardFailure
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.signature import columns_read, visible_names
 
@@ -156,9 +156,9 @@ class _Contract:
             step.text = f"Trying the rewards on {KINDS[kind]} (training row {probe.row})"
             hanging = {label for label, kinds in late.items() if len(kinds) >= MAX_LATE}
             for failure in self.prober.score([probe], self.failed | hanging).failures:
-                if failure.kind == "unavailable":
+                if failure.status == "unavailable":
                     self._add_failures([failure], [probe])
-                elif failure.kind == "timeout":
+                elif failure.status == "timeout":
                     late.setdefault(failure.reward, []).append(KINDS[kind])
         for label, texts in late.items():
             name = self._reward(label).name
@@ -183,7 +183,7 @@ class _Contract:
             message = report(own).replace("\n\n", "\n")
             place = next((failure.row for failure in own if failure.row is not None), None)
             row = probes[place].row if place is not None else None
-            if not all(failure.kind == "unavailable" for failure in own):
+            if not all(failure.status == "unavailable" for failure in own):
                 message += f"\nIt was tried on {count(len(probes), 'answer')} before training"
                 message += (
                     f"; row {place} is {self._kind(probes[place])} (training row {row})." if place is not None else "."

@@ -46,8 +46,10 @@ class Earnings:
         return max(self.share, self.works_on)
 
 
-def judge(target: Target, right: Sequence[float], text: Text, trials: Sequence[Trial], chance: float = 0.0) -> Earnings:
-    """Judge the trials of a text.
+def measure_earnings(
+    target: Target, right: Sequence[float], text: Text, trials: Sequence[Trial], chance: float = 0.0
+) -> Earnings:
+    """What the trials of a text earn.
 
     Args:
         right: what a right answer earns in each row of the target.

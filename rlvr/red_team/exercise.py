@@ -15,15 +15,13 @@ from rlvr.errors import InputError
 from rlvr.evaluation.measured import choose_metrics
 from rlvr.red_team.attacks import FORMS, Text, contents_in_forms, named_attacks, render
 from rlvr.red_team.copying import count_copied, try_copies
-from rlvr.red_team.correctness import WORKS, by_gain, judge
+from rlvr.red_team.correctness import by_gain, measure_earnings
 from rlvr.red_team.findings import NEGLIGIBLE, PAID, Finding, Findings
 from rlvr.red_team.target import FIRST_ROWS, Target
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.prober import NOISE
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.verifiers.completion_text import completion_text
-from rlvr.verifiers.math.numbers import read_number
 
 MAX_FOUND = 20
 MAX_TIMEOUT_S, MAX_BATCH_S, START_TIMEOUT_S = 10.0, 60.0, 60.0  # of the rewards, for a row, a batch, their imports
@@ -120,9 +118,9 @@ def attack(
         copying = try_copies(target, right, [("", ""), *target.reference_forms()])
     if copying is not None:
         copying = replace(copying, right=copied[0], copied=copied[1])
-    chance = max(judge(target, right, text, tried[name]).guessed for name, text in named.items())
+    chance = max(measure_earnings(target, right, text, tried[name]).guessed for name, text in named.items())
     found = [
-        Finding(judge(target, right, text, tried[name], chance), name, render(text, target.seen[0]))
+        Finding(measure_earnings(target, right, text, tried[name], chance), name, render(text, target.seen[0]))
         for name, text in named.items()
     ]
     more: dict[Text, str] = {(text,): "a completion" for text in completions[:MAX_COMPLETIONS]}
@@ -131,9 +129,11 @@ def attack(
         if time.monotonic() - started > seconds:
             break
         [trials] = target.try_texts([text], range(FIRST_ROWS))
-        if judge(target, right, text, trials, chance).gain >= NEGLIGIBLE:
+        if measure_earnings(target, right, text, trials, chance).gain >= NEGLIGIBLE:
             [trials] = target.try_texts([text])
-            found.append(Finding(judge(target, right, text, trials, chance), found_by, render(text, target.seen[0])))
+            found.append(
+                Finding(measure_earnings(target, right, text, trials, chance), found_by, render(text, target.seen[0]))
+            )
     found.sort(key=lambda finding: by_gain(finding.earnings))
     return Findings(
         [reward.label for reward in rewards],
@@ -142,7 +142,6 @@ def attack(
         time.monotonic() - started,
         sum(right) / len(right),
         _different(found)[:MAX_FOUND],
-        _sloppy(target, right),
         target.failures,
         references[0] if target.pays_no_reference else None,
         copying,
@@ -158,35 +157,3 @@ def _different(found: Sequence[Finding]) -> list[Finding]:
         if len(alike) < MAX_ALIKE:
             alike.setdefault(finding.example.strip(), finding)
     return sorted((one for alike in kept.values() for one in alike.values()), key=lambda one: by_gain(one.earnings))
-
-
-def _sloppy(target: Target, right: Sequence[float]) -> list[str]:
-    """Sentences on right answers in a sloppy form, or nearly right ones, that earn nearly as much.
-
-    These texts are made from the gold, so none of them is an attack.
-    """
-    forms = {
-        "amid noise, without its form,": lambda reference, gold: f"{NOISE}\n{gold} {NOISE}",
-        "with .4 added": lambda reference, gold: _off_by_little(reference, gold),
-    }
-    lines = []
-    for name, form in forms.items():
-        texts = []
-        for row, reference in enumerate(target.references):
-            gold = target.rows[row].get(target.task.answer or "")
-            if reference is not None and isinstance(gold, str) and gold in reference:
-                text = form(reference, gold)
-                texts += [(text, row)] if text is not None else []
-        trials = target.try_rendered(texts)
-        share = sum(trial.total >= WORKS * right[trial.scored_with] for trial in trials) / max(len(trials), 1)
-        if trials and share >= 0.5:
-            lines.append(f"The right answer {name} earns as much on {share:.0%} of the rows.")
-    return lines
-
-
-def _off_by_little(reference: str, gold: str) -> str | None:
-    """The reference answer with its last number 0.4 higher; None if it is no whole number."""
-    if read_number(gold) is None or "." in gold or "/" in gold:
-        return None
-    before, _, after = reference.rpartition(gold)
-    return f"{before}{gold}.4{after}"

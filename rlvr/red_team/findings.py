@@ -52,7 +52,6 @@ class Findings:
         rows, texts: how many were tried; a text counts once for each row.
         right: what a right answer earns, on average.
         found: the best texts first.
-        sloppy: sentences on right answers in a sloppy form, or nearly right ones, that are paid.
         failures: by "reward: kind of failure", a text on which it failed.
         copying: what copied parts of the prompts earn; None if nothing says what is right.
         unpaid_reference: one of the right answers, if none of them earned anything: then nothing is known of others.
@@ -64,7 +63,6 @@ class Findings:
     seconds: float
     right: float
     found: Sequence[Finding]
-    sloppy: Sequence[str] = ()
     failures: dict[str, str] | None = None
     unpaid_reference: str | None = None
     copying: Copying | None = None
@@ -77,8 +75,7 @@ class Findings:
             return "broken"
         if self.unpaid_reference is not None:
             return "untested"
-        is_paid = any(finding.earnings.share >= NEGLIGIBLE for finding in self.found)
-        return "lenient" if is_paid or self.sloppy else "holds"
+        return "lenient" if any(finding.earnings.share >= NEGLIGIBLE for finding in self.found) else "holds"
 
     @property
     def cheapest(self) -> Finding | None:
@@ -113,7 +110,6 @@ class Findings:
                 lines.append("Training would find such texts first. Mend the reward, or gate it on a verifier.")
         elif self.unpaid_reference is None and not lines:
             lines.append("No text that was tried earns a reward without being right.")
-        lines += self.sloppy
         for what, text in (self.failures or {}).items():
             lines.append(f"A reward failed ({what}), first on {one_line(text, QUOTE)!r}. It would stop or mask a run.")
         return lines
@@ -165,9 +161,6 @@ def _percent(share: float) -> str:
 
 
 def _quote(finding: Finding, limit: int) -> str:
-    return _shown(template(finding.earnings.text), limit)
-
-
-def _shown(text: str, limit: int) -> str:
     """The text in quotes, on one line, without control characters."""
+    text = template(finding.earnings.text)
     return f"'{one_line(text, limit)}'" if text.strip() else f"'{visible(text)}'" if text else "an empty text"

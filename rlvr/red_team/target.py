@@ -7,7 +7,6 @@ row, or another one: then the text can't know what is right.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from rlvr.scoring.scorer import Scorer
 
 FIRST_ROWS = 4  # on which most texts are tried; the other rows only if they earn something
 READ_ROWS = 2000  # for the most frequent answers
-MAX_BATCH, SLOW_BATCH_S = 128, 8.0  # texts per call of the rewards; fewer, if a call takes longer
+BATCH = 32  # texts per call of the rewards
 MAX_LATE = 3  # calls that time out; texts after them are not scored
 MAX_ANSWER_CHARACTERS = 60
 FREQUENT = 200  # answers
@@ -69,7 +68,7 @@ class Target:
         self._known: dict[tuple[str, int, int], Trial] = {}
         self._skipped = {reward.label for reward in scorer.rewards} - {reward.label for reward in rewards}
         self._prober = Prober(task, scorer)
-        self._batch, self._late = 16, 0
+        self._late = 0
         self.answer_columns = _answer_columns(task, self.rewards)
         self._numbers = self._rows_to_attack()
         self.rows = [dict(task.train[number]) for number in self._numbers]
@@ -144,15 +143,9 @@ class Target:
 
     def _score(self, keys: Sequence[tuple[str, int, int]]) -> None:
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        while new:
-            batch, new = new[: self._batch], new[self._batch :]
-            started = time.monotonic()
+        for start in range(0, len(new), BATCH):
+            batch = new[start : start + BATCH]
             self._known.update(zip(batch, self._trials(batch), strict=True))
-            elapsed_s = time.monotonic() - started
-            if elapsed_s > SLOW_BATCH_S:
-                self._batch = max(self._batch // 2, 1)
-            elif elapsed_s < SLOW_BATCH_S / 4:
-                self._batch = min(self._batch * 2, MAX_BATCH)
 
     def _trials(self, batch: Sequence[tuple[str, int, int]]) -> list[Trial]:
         if self._late >= MAX_LATE:  # a text that hangs is a finding; waiting for more of them finds nothing new
@@ -160,15 +153,15 @@ class Target:
             return [Trial(text, i, j, self.answers[j], 0.0, nothing, failed=True) for text, i, j in batch]
         probes = [Probe(text, self._numbers[i], self._numbers[j]) for text, i, j in batch]
         scored = self._prober.score(probes, self._skipped)
-        self._late += any(failure.kind == "timeout" for failure in scored.failures)
+        self._late += any(failure.status == "timeout" for failure in scored.failures)
         for failure in scored.failures:
-            if failure.kind == "unavailable" and failure.row is None:
+            if failure.status == "unavailable" and failure.row is None:
                 raise InputError(
                     f"The reward {failure.reward} can't be called: {failure.message}", kind="reward-failed"
                 )
-            if failure.kind != "unavailable":  # else the batch's time went to another text
+            if failure.status != "unavailable":  # else the batch's time went to another text
                 text = batch[failure.row][0] if failure.row is not None else ""
-                self.failures.setdefault(f"{failure.reward}: {failure.kind}", text)
+                self.failures.setdefault(f"{failure.reward}: {failure.status}", text)
         failed = {failure.row for failure in scored.failures}
         indices = [self.scorer.rewards.index(reward) for reward in self.rewards]
         values = [[row[index] for index in indices] for row in scored.values]

@@ -17,8 +17,7 @@ from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
 from rlvr.rescoring.completions import one_line, visible
 from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
 from rlvr.rescoring.scores import Scores, recorded_names, reward_arguments
-from rlvr.scoring.call import WHY
-from rlvr.scoring.reward import Reward
+from rlvr.scoring.reward import WHY, Reward
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
 # Lines of an explanation, characters of one, and characters of a column's value.

@@ -3,6 +3,6 @@
     python scripts/serve_rewards.py --config recipes/demo-programs.yaml --port 8000
 
 A request passes `server` (uvicorn), `guard` (key, number, size, time), `app` (paths and JSON) and `service` (scores,
-checks, judgements). `served_rewards` and `judge_service` call worker processes. `openrlhf` adapts OpenRLHF's protocol.
+checks, judgements). `served_rewards` and `judge_service` call worker processes (`server_worker`).
 The client is rlvr/scoring/backends/http. docs/reward-server.md describes its use.
 """

@@ -3,7 +3,7 @@
     python scripts/serve_rewards.py --config recipes/demo-programs.yaml              # the rewards of a recipe
     python scripts/serve_rewards.py --rewards code_execution,code_format --port 8001
     GRPO_REWARDS_KEY=… python scripts/serve_rewards.py --config recipes/x.yaml --host 0.0.0.0
-    python scripts/serve_rewards.py --judge_only --tests tests.jsonl                 # programs, with stored tests
+    python scripts/serve_rewards.py --judge_only                                     # programs and their tests
     python -m rlvr.reward_server --rewards math_correctness                          # without a checkout
 
 The server computes only the rewards that it was started with. Requests need its key: without another one it makes a key
@@ -47,16 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         specs = _rewards(options, overrides)
         try:
-            from rlvr.reward_server.request_limits import ServerLimits
             from rlvr.reward_server.server import serve
-            from rlvr.reward_server.service import RewardService
         except ModuleNotFoundError as error:
             message = f"The reward server needs the package {error.name}: pip install -e '.[serve]' -c constraints.txt."
             raise InputError(message, kind="package-not-installed") from error
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-        limits = ServerLimits(**{name: getattr(options, name) for name in (*_LIMITS, "allow_weak_sandbox")})
         return serve(
-            RewardService(specs, limits, options.tests, options.workers, options.label_column),
+            specs,
+            {name: getattr(options, name) for name in (*_LIMITS, "allow_weak_sandbox")},
+            workers=options.workers,
             host=options.host,
             port=options.port,
             key_file=options.key_file,
@@ -79,9 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=8000, help="default: 8000; 0: any free port")
     add("--key_file", type=Path, metavar="FILE", help="file with the key; default: GRPO_REWARDS_KEY, or a key is made")
     add("--no_key", action="store_true", help="answer without a key, on a loopback address")
-    add("--tests", type=Path, metavar="FILE", help="stored tests: JSONL, rows with id and tests")
     add("--workers", type=_count, metavar="N", help="processes for each group of rewards; default: 2 to 4")
-    add("--label_column", metavar="NAME", help="column of OpenRLHF's labels")
     add("--shutdown_timeout_s", type=_amount, default=120.0, help="time for requests in progress; default: 120")
     add = parser.add_argument_group("limits of a request").add_argument
     add("--max_body_mb", type=_count, default=64, help="default: 64")

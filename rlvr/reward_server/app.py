@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, json_response
-from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, ScoreRequest
+from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, ScoreRequest
 from rlvr.reward_server.server_metrics import CONTENT_TYPE
 from rlvr.reward_server.service import RewardService
 
@@ -58,11 +58,6 @@ def make_app(service: RewardService) -> FastAPI:
     def judge(body: JudgeRequest, request: Request) -> Response:
         """Run programs against tests in the sandbox; return their verdicts."""
         return json_response(service.judge(body, request.scope["caller"]))
-
-    @keyed.post("/get_reward", responses=_ERRORS)
-    def get_reward(body: OpenRLHFRequest, request: Request) -> Response:
-        """OpenRLHF's remote reward model: the weighted sum."""
-        return json_response(service.get_reward(body, request.scope["caller"]))
 
     @keyed.get("/rewards")
     async def rewards() -> Response:

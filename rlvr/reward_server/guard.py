@@ -102,7 +102,7 @@ class RequestGuard:
             raise self._refuse("too many", 429, message, "busy")
         if int(headers.get("content-length", 0)) > self.limits.body_bytes:  # h11 has checked that it is a number
             limit = f"{self.limits.max_body_mb} MB"
-            message = f"The body exceeds {limit}. Send fewer rows at a time, or refer to stored tests by id."
+            message = f"The body exceeds {limit}. Send fewer rows at a time."
             raise self._refuse("too large", 413, message, "too-large")
 
     async def _read_body(self, receive: Receive) -> list[Message]:

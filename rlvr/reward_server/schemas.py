@@ -47,11 +47,7 @@ class ScoreRequest(_StrictModel):
     completions: list[str | list[dict[str, Any]]] = Field(
         min_length=1, fail_fast=True, description="One a row: text, or a list of chat messages."
     )
-    columns: dict[str, list[Any]] = Field(
-        default_factory=dict,
-        description='Columns of the data, one entry a row. An entry {"id": "…"} stands for that column of the row '
-        "with this id in the server's file (--tests).",
-    )
+    columns: dict[str, list[Any]] = Field(default_factory=dict, description="Columns of the data, one entry a row.")
     trainer_state: dict[str, int | float | str | bool | None] = Field(
         default_factory=dict, description="What rewards get as trainer_state: global_step, max_steps, epoch …"
     )
@@ -72,7 +68,7 @@ class CheckRequest(_StrictModel):
 class RequestedLimits(_StrictModel):
     """Limits of a test, and of the compiler; see `rlvr.verifiers.code.Limits`."""
 
-    time_s: float | None = _optional("CPU seconds of a test; default: the row's, or 2.")
+    time_s: float | None = _optional("CPU seconds of a test; default: 2.")
     wall_s: float | None = _optional("Seconds of a test in which it neither computes nor waits for a processor.")
     memory_mb: float | None = _optional("Resident memory of a test.")
     output_kb: int | None = _optional("Standard output of a test, and standard error.")
@@ -84,13 +80,12 @@ class SubmittedProgram(_StrictModel):
     """One program. The fields are the arguments of `rlvr.verifiers.code.judge`."""
 
     program: str = Field(description="Its source.")
-    language: str | None = _optional("python (default), cpp, …")
-    tests: list[dict[str, Any]] | None = _optional(
-        "Each is {input, output}: texts; {call: [arguments], expected: value}: of `entry_point`; or {assert: Python}. "
-        "Each may have a comparison and a tolerance of its own.",
+    language: str = Field(default="python", description="python, cpp, …")
+    tests: list[dict[str, Any]] = Field(
+        description="Each is {input, output}: texts; {call: [arguments], expected: value}: of `entry_point`; or "
+        "{assert: Python}. Each may have a comparison and a tolerance of its own.",
         fail_fast=True,
     )
-    id: str | int | None = _optional("Instead of tests: id of a row of the server's file.")
     limits: RequestedLimits = Field(default_factory=RequestedLimits)
     entry_point: str | None = _optional("The function that tests call; also Class.method.")
     signature: str | None = _optional("Of that function in C++: int add(int, int).")
@@ -113,17 +108,4 @@ class JudgeRequest(_StrictModel):
     reasons: bool = Field(
         default=False,
         description="Include why tests failed. The text quotes expected outputs: do not show it to a policy.",
-    )
-
-
-class OpenRLHFRequest(BaseModel):
-    """The request of OpenRLHF to a remote reward model; unknown keys are ignored."""
-
-    query: list[str] = Field(
-        min_length=1, fail_fast=True, description="Prompt and completion together, as the tokenizer decodes them."
-    )
-    prompts: list[str] = Field(fail_fast=True, description="The beginning of each `query`.")
-    labels: list[Any] = Field(
-        default_factory=list,
-        description="One a row: the value of the only column that the rewards read, or an object, also as JSON.",
     )

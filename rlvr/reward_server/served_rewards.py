@@ -22,12 +22,13 @@ from rlvr.data.task import FROM_TRAINER
 from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
-from rlvr.scoring.call import digest_of
+from rlvr.reward_server.server_worker import served_item
+from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.registry import companion_function, load_reward, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
-from rlvr.scoring.reward_worker import served_item
 from rlvr.scoring.signature import required_columns
-from rlvr.workers.pool import Caller, TaskResult, WorkerPool
+from rlvr.scoring.source_files import digest_of
+from rlvr.workers.pool import Caller, WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
@@ -66,7 +67,7 @@ class ServedRewards:
         self.workers = workers or max(2, min(DEFAULT_WORKERS, len(os.sched_getaffinity(0))))
         self.pools = {
             group: WorkerPool(
-                "rlvr.scoring.reward_worker:prepare_served",
+                "rlvr.reward_server.server_worker:prepare_served",
                 processes=self.workers,
                 init_payload=pickle.dumps(members),
                 inherit_env=True,
@@ -142,29 +143,25 @@ class ServedRewards:
     def score(
         self,
         request: ScoreRequest,
-        columns: Mapping[str, Sequence[Any]],
         numbers: Sequence[int],
         state: Mapping[str, Any],
         caller: Caller,
-    ) -> list[list[TaskResult]]:
+    ) -> list[list[CallResult]]:
         """Call the rewards: one result for each, or with `one_by_one` one result for each row.
 
-        The value of a result that is done has the fields of `rlvr.scoring.results.CallResult`.
-
         Args:
-            columns: the request's, with stored rows in place of their ids.
             numbers: the rows' numbers in the batch.
             state: what rewards get as trainer_state.
         """
         limit_s = self.limits.max_deadline_s
         end = time.monotonic() + min(request.budget_s or limit_s, limit_s)
-        arguments = {"prompts": request.prompts, "completions": request.completions, **columns}
+        arguments = {"prompts": request.prompts, "completions": request.completions, **request.columns}
         groups: dict[str, list[int]] = {}
         for index, selected in enumerate(request.rewards):
             served = self._served[label_of(selected.name)]
-            _check_columns(selected.name, served.reward.columns, columns)
+            _check_columns(selected.name, served.reward.columns, request.columns)
             groups.setdefault(served.group, []).append(index)
-        results: list[list[TaskResult]] = [[] for _ in request.rewards]
+        results: list[list[CallResult]] = [[] for _ in request.rewards]
 
         def call_group(group: str, indices: Sequence[int]) -> None:
             rewards = [request.rewards[index] for index in indices]
@@ -179,7 +176,8 @@ class ServedRewards:
                 caller=caller,
             )
             for number, index in enumerate(indices):
-                results[index] = group_results[number * items.calls : (number + 1) * items.calls]
+                own = group_results[number * items.calls : (number + 1) * items.calls]
+                results[index] = [CallResult.of_worker(result) for result in own]
 
         with ThreadPoolExecutor(len(groups)) as threads:
             list(threads.map(call_group, groups, groups.values()))

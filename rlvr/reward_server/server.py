@@ -8,6 +8,7 @@ import resource
 import socket
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
@@ -17,9 +18,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlvr import console
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.reward_server.app import make_app
 from rlvr.reward_server.guard import RequestGuard
+from rlvr.reward_server.request_limits import ServerLimits
 from rlvr.reward_server.server_key import server_key, take_variable
 from rlvr.reward_server.service import RewardService
 from rlvr.scoring.reward_key import is_loopback
@@ -33,7 +36,15 @@ CLOSE_S = 2  # in which requests end whose workers were closed
 
 
 def serve(
-    service: RewardService, *, host: str, port: int, key_file: Path | None, no_key: bool, shutdown_timeout_s: float
+    rewards: Sequence[RewardSpec],
+    limits: Mapping[str, Any],
+    *,
+    workers: int | None,
+    host: str,
+    port: int,
+    key_file: Path | None,
+    no_key: bool,
+    shutdown_timeout_s: float,
 ) -> int:
     """Run a server until SIGTERM or Ctrl-C (twice: end requests in progress); return the exit code.
 
@@ -42,6 +53,7 @@ def serve(
     Raises:
         InputError: a setting is wrong, the server can't listen, or the rewards do not start.
     """
+    service = RewardService(rewards, ServerLimits(**limits), workers)
     if no_key and not is_loopback(host):
         message = f"--no_key: {host} can be reached from other machines. Leave it out, or listen on 127.0.0.1."
         raise InputError(message, kind="missing-key", key="no_key")
@@ -72,8 +84,7 @@ def serve(
         console.info(f"  /score    {reward.name}")
     if used_file is not None:
         console.info(f"  key       in {used_file}")
-    stored = len(service.stored_tests)
-    console.info(f"  /judge    {detect_capabilities().describe()}, {stored:,} sets of tests by id")
+    console.info(f"  /judge    {detect_capabilities().describe()}")
     threading.Thread(target=start, daemon=True).start()
     try:
         asyncio.run(server.serve(sockets=[listener]))

@@ -6,32 +6,25 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rlvr.config.specs import RewardSpec
 from rlvr.reward_server.judge_service import JudgeService
-from rlvr.reward_server.openrlhf import LabelColumns, extract_completion, missing_reward_error
-from rlvr.reward_server.request_limits import RequestError, ServerLimits, check_length
-from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, OpenRLHFRequest, RequestedReward, ScoreRequest
+from rlvr.reward_server.request_limits import ServerLimits, check_length
+from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, RequestedReward, ScoreRequest
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.server_metrics import Metrics
-from rlvr.reward_server.stored_tests import StoredTests
+from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.registry import environment_info
-from rlvr.scoring.results import CallResult
-from rlvr.scoring.reward import apply_gates_and_mask, total
-from rlvr.scoring.reward_worker import WIRE_STATUS
 from rlvr.verifiers.code import detect_capabilities
-from rlvr.workers.pool import Caller, TaskResult, WorkerPool
+from rlvr.workers.pool import Caller, WorkerPool
 
 
 class RewardService:
     """The operations behind the server's paths, on the workers of the rewards and of the judge.
 
     Args:
-        tests: JSONL file of stored tests.
         workers: processes for each group of rewards; None: the default.
-        label_column: column of OpenRLHF's labels.
 
     Raises:
         InputError: a setting is wrong.
@@ -41,16 +34,12 @@ class RewardService:
         self,
         rewards: Sequence[RewardSpec],
         limits: ServerLimits,
-        tests: Path | None = None,
         workers: int | None = None,
-        label_column: str | None = None,
     ) -> None:
         self.limits = limits
         self.metrics = metrics = Metrics()
-        self.stored_tests = StoredTests(tests)
         self.rewards = ServedRewards(rewards, limits, workers)
-        self.labels = LabelColumns(self.rewards.rewards, label_column)
-        self.programs = JudgeService(limits, self.stored_tests, metrics, self.rewards.workers)
+        self.programs = JudgeService(limits, metrics, self.rewards.workers)
         self.ready = False  # whether the workers have started
         self.environment_info: dict[str, str] = {}
         self.instance = uuid.uuid4().hex  # another one for each start of a server
@@ -98,30 +87,26 @@ class RewardService:
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
             check_length(name, values, count, "completions")
-        columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
-        self.rewards.check(request.rewards, columns)
+        self.rewards.check(request.rewards, request.columns)
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
-        scored = self.rewards.score(request, columns, numbers, state, caller)
+        scored = self.rewards.score(request, numbers, state, caller)
         for reward, results in zip(request.rewards, scored, strict=True):
             values = _values(results, count)
             self._count(reward.name, results, values)
-            # asdict would copy every value.
-            outcomes = [{**vars(result), "status": WIRE_STATUS[result.status]} for result in results]
+            outcomes = [vars(result) for result in results]  # asdict would copy every value
             content.append({"reward": reward.name, "values": values, "outcomes": outcomes})
         return {"results": content, "seconds": time.perf_counter() - started, "instance": self.instance}
 
-    def _count(self, name: str, results: Sequence[TaskResult], values: Sequence[float | None]) -> None:
+    def _count(self, name: str, results: Sequence[CallResult], values: Sequence[float | None]) -> None:
         add = self.metrics.add
         add("grpo_rows_total", name, by=len(values))
         add("grpo_rows_unscored_total", name, by=sum(value is None for value in values))
         add("grpo_reward_sum_total", name, by=sum(value for value in values if value is not None and value > 0))
         rows_per_call = len(values) / len(results)
         for result in results:
-            call = CallResult.from_task(result)
-            done = result.status == "done"
-            add("grpo_calls_total", name, (call.kind or "done") if done else WIRE_STATUS[result.status])
-            for note, figure, value in call.notes:
+            add("grpo_calls_total", name, result.status)
+            for note, figure, value in result.notes:
                 if note == "metric" and isinstance(value, int | float) and math.isfinite(value) and value >= 0:
                     add("grpo_figure_sum_total", figure, by=value * rows_per_call)
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
@@ -132,46 +117,19 @@ class RewardService:
         for name, values in request.columns.items():
             check_length(name, values, len(rows), f"entries in {first}")
         reward = RequestedReward(name=request.name, options=request.options)
-        columns = {name: self.stored_tests.resolve(name, values) for name, values in request.columns.items()}
-        self.rewards.check([reward], columns)
-        return {"faults": self.rewards.validate_rows(reward, columns, self.limits.max_deadline_s, caller)}
+        self.rewards.check([reward], request.columns)
+        return {"faults": self.rewards.validate_rows(reward, request.columns, self.limits.max_deadline_s, caller)}
 
     def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
         self.limits.check_rows(len(request.submissions))
         return {"judgements": self.programs.judge(request, caller)}
 
-    def get_reward(self, request: OpenRLHFRequest, caller: Caller) -> dict[str, Any]:
-        rewards = self.rewards.rewards
-        if not rewards:
-            raise RequestError(404, "This server was started without rewards.", kind="unknown-reward")
-        if several := [reward.label for reward in rewards if reward.applies_to is not None]:
-            message = f"{', '.join(several)} apply to some tasks only (applies_to), and OpenRLHF names none."
-            raise RequestError(400, message, kind="several-tasks")
-        count = len(request.query)
-        check_length("prompts", request.prompts, count, "entries in query")
-        scored = self.score(
-            ScoreRequest(
-                rewards=[RequestedReward(name=reward.name) for reward in rewards],
-                prompts=list(request.prompts),
-                completions=list(map(extract_completion, request.query, request.prompts, range(count))),
-                columns=self.labels.columns(request.labels, count),
-            ),
-            caller,
-        )
-        values = [result["values"] for result in scored["results"]]
-        rows = apply_gates_and_mask(list(zip(*values, strict=True)), rewards)
-        sums = [total(row, rewards) for row in rows]
-        if None in sums:
-            raise missing_reward_error(sums.index(None), scored["results"])
-        logs = {reward.label: [row[index] for row in rows] for index, reward in enumerate(rewards)}
-        return {"rewards": sums, "scores": sums, "extra_logs": logs}
 
-
-def _values(results: Sequence[TaskResult], rows: int) -> list[float | None]:
+def _values(results: Sequence[CallResult], rows: int) -> list[float | None]:
     """The values of all rows; None for a row without one."""
-    if len(results) == rows and rows != 1:
-        return [value for result in results for value in _values([result], 1)]
-    call = CallResult.from_task(results[0])
-    if call.kind:
-        return [None] * rows
-    return [None if isinstance(value, str) else value for value in call.values]
+    rows_per_call = rows // len(results)
+    return [
+        None if isinstance(value, str) else value
+        for result in results
+        for value in (result.values if result.status == "done" else [None] * rows_per_call)
+    ]

@@ -6,19 +6,19 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlvr.formatting import count
-from rlvr.scoring.results import CallResult, FailureKind, RewardFailure, merge_rows
+from rlvr.scoring.call_result import CallResult, RewardFailure, Status, merge_rows
 from rlvr.scoring.reward import A_REWARD_IS, MODULE_FIX, Reward, excerpt
 from rlvr.workers.pool import OUT_OF_TIME
 
 _log = logging.getLogger(__name__)
 MAX_QUOTED = 3  # failures that a report quotes
 
-# What to do about a failure, by its kind. The messages of the others say it.
-FIXES: Mapping[FailureKind, str] = {
+# What to do about a failure, by its status. The messages of the others say it.
+FIXES: Mapping[Status, str] = {
     "raised": "A reward gets any text that a model may write: return 0.0 for a completion that it can't read. If a "
     "value of the data is the cause, correct the row.",
     "wrong length": "Return a list with one number for each completion.",
@@ -47,21 +47,21 @@ Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its
 
 
 def report(failures: Sequence[RewardFailure]) -> str:
-    """Quote the first failure of each reward and kind, of the first few, each with its fix, and count all."""
-    counts = Counter((failure.reward, failure.kind) for failure in failures)
-    firsts = {(failure.reward, failure.kind): failure for failure in reversed(failures)}
+    """Quote the first failure of each reward and status, of the first few, each with its fix, and count all."""
+    counts = Counter((failure.reward, failure.status) for failure in failures)
+    firsts = {(failure.reward, failure.status): failure for failure in reversed(failures)}
     quoted = [_with_fix(firsts[key]) for key in list(counts)[:MAX_QUOTED]]
     if len(failures) > len(quoted):
-        tally = "; ".join(f"{reward}: {number} {kind}" for (reward, kind), number in counts.items())
+        tally = "; ".join(f"{reward}: {number} {status}" for (reward, status), number in counts.items())
         quoted.append(f"Failures in all: {tally}.")
     return "\n\n".join(quoted)
 
 
 def _with_fix(failure: RewardFailure) -> str:
-    if failure.kind == "raised" and "\nTraceback" not in failure.message:
+    if failure.status == "raised" and "\nTraceback" not in failure.message:
         return failure.message  # an InputError, which names its fix
-    fix = FIXES.get(failure.kind)
-    if failure.kind == "raised":
+    fix = FIXES.get(failure.status)
+    if failure.status == "raised":
         general = ALL_ROWS_FIX if failure.row is None else fix
         fix = next((advice for words, advice in ADVICE.items() if words in failure.message), general)
     return "\n".join(filter(None, [failure.message, fix]))
@@ -81,10 +81,37 @@ class FailureReporter:
     rank: int
     completions: Sequence[Any]
     rows: Sequence[int]
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[Any]]
 
-    def of_batch(self, result: CallResult) -> Outcome:
-        """From a call with the whole batch that succeeded."""
+    def outcome(self, whole: CallResult, results: Sequence[CallResult]) -> Outcome:
+        """Of a call with the whole batch and, if that failed, of calls for single rows."""
+        if whole.status == "done":
+            return self._of_values(whole)
+        if whole.status == "unavailable":
+            return self.not_called(f"{whole.why}.")
+        message = self._message(whole, None)
+        statuses = {result.status for result in results}
+        if statuses == {"done"}:
+            if whole.status in ("raised", "wrong length"):
+                return self._of_all(whole.status, f"{message}\nCalled for one row at a time, it does not fail.")
+            _log.warning("%s\nCalled for one row at a time, it scored them all.", message)
+        elif len(results) > 1 and statuses == {whole.status}:
+            return self._of_all(whole.status, f"{message}\nIt fails for every single row, too.")
+        elif len(results) > 1 and statuses == {"unavailable"}:
+            rest = "No time was left to call it for one row at a time (`reward_batch_timeout_s` in the recipe)."
+            return self._of_all(whole.status, f"{message}\n{rest}")
+        merged, failures = self._of_values(merge_rows(results))
+        for row, result in enumerate(results):
+            if result.status != "done":
+                message = self._message(result, row)
+                failures.append(RewardFailure(self.reward.label, self.rows[row], result.status, message))
+        return merged, sorted(failures, key=lambda failure: failure.row or 0)
+
+    def not_called(self, cause: str) -> Outcome:
+        """Of a backend that could not call the function."""
+        return self._of_all("unavailable", f"The reward {self.reward.name} was not called{self._on_rank}: {cause}")
+
+    def _of_values(self, result: CallResult) -> Outcome:
         values: list[float | None] = []
         failures = []
         for row, value in enumerate(result.values):
@@ -94,49 +121,22 @@ class FailureReporter:
                 failures.append(RewardFailure(self.reward.label, self.rows[row], "no number", message))
         return CallResult(values, notes=result.notes), failures
 
-    def of_rows(self, whole: CallResult, results: Sequence[CallResult]) -> Outcome:
-        """From calls for single rows, after a call with the whole batch that failed."""
-        rows = len(self.completions)
-        kind, message = self._failure(whole, None)
-        kinds = {self._failure(result, row)[0] if result.kind else None for row, result in enumerate(results)}
-        if kinds == {None}:
-            if kind in ("raised", "wrong length"):
-                return self._of_all(kind, f"{message}\nCalled for one row at a time, it does not fail.")
-            _log.warning("%s\nCalled for one row at a time, it scored them all.", message)
-        elif rows > 1 and kinds == {kind}:
-            return self._of_all(kind, f"{message}\nIt fails for every single row, too.")
-        elif rows > 1 and kinds == {"unavailable"}:
-            rest = "No time was left to call it for one row at a time (`reward_batch_timeout_s` in the recipe)."
-            return self._of_all(kind, f"{message}\n{rest}")
-        merged, failures = self.of_batch(merge_rows(results))
-        for row, result in enumerate(results):
-            if result.kind:
-                failures.append(RewardFailure(self.reward.label, self.rows[row], *self._failure(result, row)))
-        return merged, sorted(failures, key=lambda failure: failure.row or 0)
-
-    def not_called(self, cause: str) -> Outcome:
-        """From a backend that could not call the function."""
-        return self._of_all("unavailable", f"The reward {self.reward.name} was not called{self._on_rank}: {cause}")
-
-    def _of_all(self, kind: FailureKind, message: str) -> Outcome:
-        failure = RewardFailure(self.reward.label, None, kind, message)
+    def _of_all(self, status: Status, message: str) -> Outcome:
+        failure = RewardFailure(self.reward.label, None, status, message)
         return CallResult([None] * len(self.completions)), [failure]
 
-    def _failure(self, result: CallResult, row: int | None) -> tuple[FailureKind, str]:
-        """The kind and the message of a failed call."""
-        name, where, cause = f"The reward {self.reward.name}", self._where(row), result.message
-        if result.kind == "timeout":
+    def _message(self, result: CallResult, row: int | None) -> str:
+        """The message of a failed call."""
+        name, where = f"The reward {self.reward.name}", self._where(row)
+        if result.status == "timeout":
             advice = "Give what can hang a timeout of its own. `reward_timeout_s` in the recipe is the time for a row."
-            return "timeout", f"{name} was stopped {where}: {cause}. {advice}"
-        if result.kind == "unavailable":
-            advice = " (`reward_batch_timeout_s` in the recipe)" if cause == OUT_OF_TIME else ""
-            return "unavailable", f"{name} has no value {where}: {cause}{advice}."
-        if result.kind == "failed":
-            return "crashed", f"{name} can't be called in a worker, {where}: {cause.rstrip('.')}."
-        if result.kind == "crashed":
-            return "crashed", f"{name} crashed its process {where}: {cause}."
-        assert result.kind
-        return result.kind, f"{name} {cause}, {where}." + (f"\n{result.trace}" if result.trace else "")
+            return f"{name} was stopped {where}: {result.why}. {advice}"
+        if result.status == "unavailable":
+            advice = " (`reward_batch_timeout_s` in the recipe)" if result.why == OUT_OF_TIME else ""
+            return f"{name} has no value {where}: {result.why}{advice}."
+        if result.status == "crashed":
+            return f"{name} crashed its process {where}: {result.why}."
+        return f"{name} {result.why}, {where}." + (f"\n{result.trace}" if result.trace else "")
 
     def _where(self, row: int | None) -> str:
         if row is None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr.data.task import Task
+from rlvr.scoring.call_conditions import TRIAL_STEP
+from rlvr.scoring.call_result import Scored
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.results import Scored
-from rlvr.scoring.reward_worker import TRIAL_STEP
-
-if TYPE_CHECKING:
-    from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.scorer import Scorer
 
 PROBED_ROWS = 16
 NOISE = "qwv zzrt. Ploo banter umf, gree!"  # no number, no code, no sentence: right for no row of any task

@@ -75,14 +75,14 @@ class Reward:
             One finite number per row, or None where the row can't be scored.
 
         Raises:
-            RewardError: with the reward's name and the first row that fails.
+            RewardError: with the reward's name.
         """
         try:
-            returned = self.call(prompts, completions, kwargs)
+            # An option holds for all rows, whatever a column of its name says.
+            named = {**kwargs, **self.options}
+            returned = await_value(self.function(prompts=prompts, completions=completions, **named))
         except Exception as error:
-            row = self._first_failing_row(prompts, completions, kwargs)
-            at = "" if row is None else f" at row {row} of the batch (completion: {excerpt(completions[row])})"
-            raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}{at}") from error
+            raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}") from error
         values = as_values(returned, len(completions))
         if isinstance(values, str):
             raise RewardError(f"The reward {self.name} {values}.")
@@ -91,25 +91,6 @@ class Reward:
             row, shown = next((row, value) for row, value in enumerate(values) if isinstance(value, str))
             raise RewardError(f"The reward {self.name} returned {shown} for row {row} of the batch; {A_REWARD_IS}.")
         return numbers
-
-    def call(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call the function, and return its values unchecked."""
-        # An option holds for all rows, whatever a column of its name says.
-        values = self.function(prompts=prompts, completions=completions, **{**kwargs, **self.options})
-        return asyncio.run(_result_of(values)) if inspect.isawaitable(values) else values
-
-    def _first_failing_row(self, prompts: list[Any], completions: list[Any], kwargs: Mapping[str, Any]) -> int | None:
-        rows = len(completions)
-        for row in range(rows):
-            one = {
-                key: value[row : row + 1] if isinstance(value, list) and len(value) == rows else value
-                for key, value in kwargs.items()
-            }
-            try:
-                self.call(prompts[row : row + 1], completions[row : row + 1], one)
-            except Exception:
-                return row
-        return None
 
 
 # The reward that decides whether an answer is right; of several tasks, that of each by its label.
@@ -135,6 +116,7 @@ MODULE_FIX = (
     "If it is a package, install it. If it is a file of yours, put its folder on PYTHONPATH, or write "
     "`sys.path.append(str(Path(__file__).parent))` above the import for a file in the same folder."
 )
+WHY = "/why"  # ends a column that explains scores: rlvr/rescoring/explain.py asks for it, a run drops it
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"
 
 
@@ -162,8 +144,13 @@ def _number_or_text(value: Any) -> float | str | None:
     return number if math.isfinite(number) else repr(value)[:200]
 
 
-async def _result_of(awaitable: Any) -> Any:
-    return await awaitable
+def await_value(value: Any) -> Any:
+    """What a function returned; of an async one, wait for its result."""
+
+    async def result() -> Any:
+        return await value
+
+    return asyncio.run(result()) if inspect.isawaitable(value) else value
 
 
 def file_of(function: Callable[..., Any]) -> str | None:

@@ -17,38 +17,79 @@ messages:
   None.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 
-From TRL to a reward: training/reward_functions.py is what TRL calls, grpo_trainer.py scores the batch with a `Scorer`,
-batch_scoring.py sends it to backends/local.py, reward_worker.py gets it in a worker process, and call.py calls the
-function of the reward (reward.py).
+From TRL to the function of a reward there are eight frames in four files:
+
+    in the trainer's process                            in a worker's process
+    scorer.py           column                          workers/fork_server_main.py  serve_items
+    scorer.py           Scorer.score                    backends/local.py            serve
+    scorer.py           Scorer._score_with              backends/local.py            call_reward
+    backends/local.py   LocalBackend.call
+    workers/pool.py     WorkerPool.map
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
+from rlvr import console
+from rlvr.data.mixture import COLUMN as TASK
 from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
-from rlvr.scoring.batch import Batch, EncodingError
-from rlvr.scoring.batch_scoring import BatchScoring, at_the_same_time
-from rlvr.scoring.failures import report
-from rlvr.scoring.results import CallResult, RewardFailure, Scored
+from rlvr.scoring.batch import Batch, EncodingError, RewardCall
+from rlvr.scoring.call_result import CallResult, RewardFailure, Scored, spread
+from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.failures import FailureReporter, Outcome
+from rlvr.scoring.logged_columns import LogExtra, TextColumns
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import columns_read, visible_names
-from rlvr.workers.pool import WorkerError
-
-__all__ = ["RewardFailure", "Scored", "Scorer", "report"]
+from rlvr.scoring.signature import visible_names
+from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 _log = logging.getLogger(__name__)
-LogExtra = Callable[[str, list[Any]], None]
-# Columns of the trainer's table of completions (trl/trainer/grpo_trainer.py, log).
-TABLE_COLUMNS = frozenset({"step", "prompt", "completion", "advantage"})
-# Characters. Longer text is not repeated for every completion of a group; the task has it, by the prompt.
-MOST_LOGGED = 10_000
 START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
 SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
+# Keyword arguments of TRL's call that are no columns of the data.
+FROM_TRL = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+SLOW_BATCH_S = 30.0  # after which the terminal names the rewards that have not returned
+
+
+def reward_columns(
+    scorer: Scorer, after: Callable[[Scored, Mapping[str, Any]], None]
+) -> list[Callable[..., list[float | None]]]:
+    """The reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column.
+
+    Args:
+        after: called once for each batch, with what was scored and the keyword arguments of TRL's call.
+    """
+    latest: dict[str, Any] = {"completions": None}
+
+    def make(index: int, label: str) -> Callable[..., list[float | None]]:
+        def column(**arguments: Any) -> list[float | None]:
+            if latest["completions"] is not arguments["completions"]:
+                state = arguments["trainer_state"]
+                scored = scorer.score(
+                    arguments["prompts"],
+                    arguments["completions"],
+                    {name: value for name, value in arguments.items() if name not in FROM_TRL},
+                    completion_ids=arguments["completion_ids"],
+                    trainer_state={name: getattr(state, name) for name in ("global_step", "max_steps", "epoch")},
+                    step=state.global_step,
+                    log_extra=arguments["log_extra"],
+                    log_metric=arguments["log_metric"],
+                )
+                after(scored, arguments)
+                latest.update(completions=arguments["completions"], values=scored.values)
+            return [row[index] for row in latest["values"]]
+
+        column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
+        return column
+
+    return [make(index, reward.label) for index, reward in enumerate(scorer.rewards)]
 
 
 class Scorer:
@@ -59,7 +100,7 @@ class Scorer:
         timeout_s: seconds for a row.
         batch_timeout_s: seconds for a batch; half of them for the call with the whole batch.
         seed, rank: what random numbers depend on, with the step and the reward.
-        start_timeout_s: seconds to wait for a worker's imports, or for a server; None: START_TIMEOUT_S.
+        start_timeout_s: seconds to wait for a worker's imports, or for a server.
         waits_for_services: whether to wait for a server or a cluster that can't be reached.
     """
 
@@ -71,7 +112,7 @@ class Scorer:
         batch_timeout_s: float = 600.0,
         seed: int = 0,
         rank: int = 0,
-        start_timeout_s: float | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
         waits_for_services: bool = True,
     ) -> None:
         self.rewards = list(rewards)
@@ -79,14 +120,11 @@ class Scorer:
         self.batch_timeout_s = batch_timeout_s
         self.seed = seed
         self.rank = rank
-        self._columns = [sorted(columns_read(reward)) for reward in self.rewards]
-        self.visible = [visible_names(reward.function) for reward in self.rewards]
-        self._backends = make_backends(self.rewards, START_TIMEOUT_S if start_timeout_s is None else start_timeout_s)
+        self.text_columns = TextColumns(self.rewards)
+        self._visible = [visible_names(reward.function) for reward in self.rewards]
+        self._backends = make_backends(self.rewards, start_timeout_s)
         for _, backend in self._backends:
             backend.waits_for_service = waits_for_services
-        # Whether a column holds text, as its first batch had it: TRL can't write a table of completions with a column
-        # that is logged in some steps only.
-        self._is_text: dict[str, bool] = {}
         self.started = False
 
     def start(self) -> None:
@@ -113,19 +151,19 @@ class Scorer:
 
     def connect(self) -> list[tuple[list[Reward], WorkerError]]:
         """Connect to the remote services, and return the rewards that can't be called, with the cause."""
-        failures: dict[int, tuple[list[Reward], WorkerError]] = {}
         remote = [pair for pair in self._backends if pair[1].service]
-
-        def start(indices: list[int], backend: RewardBackend) -> None:
+        failures = []
+        threads = ThreadPoolExecutor(len(remote) or 1)
+        starts = [threads.submit(backend.start) for _, backend in remote]
+        for start, (indices, _) in zip(starts, remote, strict=True):
             try:
-                backend.start()
+                start.result()
             except WorkerError as error:
-                failures[indices[0]] = [self.rewards[index] for index in indices], error
-
-        at_the_same_time(start, remote)
+                failures.append(([self.rewards[index] for index in indices], error))
+        threads.shutdown()
         for _, backend in remote if failures else []:
             backend.start_timeout_s = min(backend.start_timeout_s, SHORT_START_TIMEOUT_S)
-        return [failure for _, failure in sorted(failures.items())]
+        return failures
 
     def environment_info(self) -> dict[str, str]:
         """What scores depend on at remote services; known after `connect`."""
@@ -153,10 +191,6 @@ class Scorer:
                 key=reward.name,
             ) from error
 
-    def declare_text(self, columns: Mapping[str, bool]) -> None:
-        """Say which columns hold text, for a mixture of tasks: its first batch may lack the rows that have a column."""
-        self._is_text.update(columns)
-
     def score(
         self,
         prompts: list[Any],
@@ -180,73 +214,164 @@ class Scorer:
             log_extra, log_metric: the trainer's. They get the text columns that rewards ask for and what functions
                 logged, in the order of the rewards.
         """
-        labels = [reward.label for reward in self.rewards]
         rows = len(completions)
         if not rows:
-            return Scored([], [], dict.fromkeys(labels, 0.0))
+            return Scored([], [], {reward.label: 0.0 for reward in self.rewards})
         if not self.started:
             self.start()
         arguments: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
         if completion_ids is not None:
             arguments["completion_ids"] = completion_ids
-        scoring = BatchScoring(self, Batch(arguments, rows, step=step, trainer_state=trainer_state), skipped)
-        scoring.run(self._backends)
-        self._log(scoring.results, rows, columns, log_extra, log_metric)
+        batch = _ScoredBatch(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
+        for index, reward in enumerate(self.rewards):
+            if reward.label in skipped:
+                batch.finish(index, time.monotonic(), (CallResult([None] * rows), []))
+        threads = ThreadPoolExecutor(len(self._backends) or 1)
+        with console.SlowStep(batch.waiting(), SLOW_BATCH_S) as batch.slow_step:
+            others = [threads.submit(self._score_with, batch, *pair) for pair in self._backends[:-1]]
+            for pair in self._backends[-1:]:  # in this thread, since it may be the trainer's
+                self._score_with(batch, *pair)
+            for other in others:
+                other.result()
+        threads.shutdown()
+        results = [batch.results[index] for index in range(len(self.rewards))]
+        logged = self.text_columns.log(results, columns, rows, log_extra, log_metric)
         outages = [(backend.outage_s(), backend.service) for _, backend in self._backends]
         outage_s, outage_of = max(outages, default=(0.0, ""))
-        per_reward = [scoring.results[index].values for index in range(len(self.rewards))]
         return Scored(
-            values=[list(row) for row in zip(*per_reward, strict=True)],
-            failures=[failure for index in range(len(self.rewards)) for failure in scoring.failures[index]],
-            seconds={label: scoring.seconds[index] for index, label in enumerate(labels)},
+            values=[list(row) for row in zip(*(result.values for result in results), strict=True)],
+            failures=[failure for index in range(len(results)) for failure in batch.failures[index]],
+            seconds={reward.label: batch.seconds[index] for index, reward in enumerate(self.rewards)},
             outage_s=outage_s,
             outage_of=outage_of if outage_s else "",
+            logged=logged,
         )
 
-    def _log(
-        self,
-        results: Mapping[int, CallResult],
-        rows: int,
-        columns: Mapping[str, Any],
-        log_extra: LogExtra | None,
-        log_metric: Callable[[str, float], None] | None,
-    ) -> None:
-        """Log columns and notes. The first column of a name wins: two would make the table of completions unwritable.
+    def _score_with(self, batch: _ScoredBatch, indices: list[int], backend: RewardBackend) -> None:
+        """Score a batch with the rewards of one backend."""
+        started = time.monotonic()
+        called = [index for index in indices if index not in batch.results]
+        if not called:
+            return
+        try:
+            backend.start()  # imports take none of the batch's time
+            for warning in backend.warnings():
+                console.error(str(warning))
+        except WorkerError as error:
+            for index in called:
+                batch.finish(index, started, batch.reporter(index).not_called(str(error)))
+            return
+        end = time.monotonic() + self.batch_timeout_s
+        parts = batch.parts(called, backend)
+        for number, part in enumerate(parts):
+            started = time.monotonic()
+            part_end = started + (end - started) / (len(parts) - number)
+            calls = {}
+            for index in part:
+                try:
+                    calls[index] = self._make_call(batch, index, indices.index(index), backend)
+                except EncodingError as error:
+                    batch.finish(index, started, batch.reporter(index).not_called(str(error)))
+            limit_s = min(self.timeout_s * len(batch.rows(part[0])), 0.5 * (part_end - started))
+            limits: dict[str, float] = {"timeout_s": limit_s, "end": started + limit_s}
+            results = backend.call(list(calls.values()), **limits) if calls else []
+            results = self._call_lost_again(backend, list(calls.values()), results, limits)
+            for (index, call), result in zip(calls.items(), results, strict=True):
+                if result.status == "unavailable" and result.why == OUT_OF_TIME:
+                    result = CallResult(status="timeout", why=f"not done after {limit_s:.3g} s")
+                of_rows = [result]
+                if result.status not in ("done", "unavailable") and call.batch.rows > 1:
+                    row_calls = [replace(call, row=row) for row in range(call.batch.rows)]
+                    limits = {"timeout_s": self.timeout_s, "end": part_end}
+                    of_rows = backend.call(row_calls, **limits)
+                    of_rows = self._call_lost_again(backend, row_calls, of_rows, limits)
+                batch.finish(index, started, batch.reporter(index).outcome(result, of_rows))
 
-        Numbers are not logged, since the report takes every number of that table for a reward.
+    def _make_call(self, batch: _ScoredBatch, index: int, place: int, backend: RewardBackend) -> RewardCall:
+        """The call of a reward with the rows that it applies to. `place` is its index in the backend.
+
+        Raises:
+            EncodingError: an argument that the function can see can't be sent.
         """
-        reserved = TABLE_COLUMNS.union(reward.label for reward in self.rewards)
-        logged: set[str] = set()
-        for index, reward in enumerate(self.rewards):
-            for column in self._columns[index]:
-                if column in reserved or column in logged:
-                    continue
-                values = columns.get(column)
-                if log_extra is None or not isinstance(values, list) or len(values) != rows:
-                    continue
-                if self._is_text.setdefault(column, all(value is None or isinstance(value, str) for value in values)):
-                    logged.add(column)
-                    log_extra(column, [_loggable(value) for value in values])
-            for what, name, value in results[index].notes:
-                if what == "metric" and log_metric is not None:
-                    log_metric(name, value)
-                elif what == "extra" and log_extra is not None and name not in logged:
-                    if len(value) == rows:
-                        logged.add(name)
-                        log_extra(name, value)
-                    else:
-                        _log.warning(
-                            "The reward %s logged %d values for %d completions under %s. The table of completions "
-                            "leaves them out.",
-                            reward.name,
-                            len(value),
-                            rows,
-                            name,
-                        )
+        visible, part = self._visible[index], batch.of_rows(batch.rows(index))
+        names = [
+            name
+            for name in part.columns
+            if (visible is None or name in visible or name in ("prompts", "completions"))
+            and (name != ENVIRONMENTS or not backend.encoding)
+        ]
+        part.encode(names, backend.encoding)
+        return RewardCall(place, part, names, (self.seed, part.step, self.rank, self.rewards[index].label))
+
+    def _call_lost_again(
+        self,
+        backend: RewardBackend,
+        calls: Sequence[RewardCall],
+        results: list[CallResult],
+        limits: Mapping[str, float],
+    ) -> list[CallResult]:
+        """Call functions once more whose calls were lost with their backend, such as a killed fork server."""
+        lost = [
+            number
+            for number, result in enumerate(results)
+            if result.status == "unavailable" and result.why != OUT_OF_TIME
+        ]
+        if lost and self.started:  # not closed meanwhile
+            again = backend.call([calls[number] for number in lost], **limits)
+            for number, result in zip(lost, again, strict=True):
+                results[number] = result
+        return results
 
 
-def _loggable(value: Any) -> str | None:
-    """The text itself; None where parquet could not hold it (a lone surrogate), or it is too long."""
-    if not isinstance(value, str) or len(value) > MOST_LOGGED:
-        return None
-    return None if any("\ud800" <= character <= "\udfff" for character in value) else value
+class _ScoredBatch:
+    """A batch and what is known of it so far: results, failures and seconds, by the reward's index."""
+
+    def __init__(self, scorer: Scorer, batch: Batch) -> None:
+        self.scorer = scorer
+        self.batch = batch
+        self.results: dict[int, CallResult] = {}
+        self.failures: dict[int, list[RewardFailure]] = {}
+        self.seconds: dict[int, float] = {}
+        self.slow_step: console.SlowStep | None = None
+        self._parts: dict[tuple[int, ...], Batch] = {}
+
+    def rows(self, index: int) -> tuple[int, ...]:
+        """The rows that a reward applies to."""
+        reward, tasks = self.scorer.rewards[index], self.batch.columns.get(TASK)
+        return tuple(row for row in range(self.batch.rows) if reward.applies(tasks[row] if tasks else None))
+
+    def of_rows(self, rows: tuple[int, ...]) -> Batch:
+        """The batch of some rows: one object for all rewards that apply to them."""
+        if rows not in self._parts:
+            self._parts[rows] = self.batch.select(rows) if len(rows) < self.batch.rows else self.batch
+        return self._parts[rows]
+
+    def parts(self, indices: Sequence[int], backend: RewardBackend) -> list[list[int]]:
+        """The rewards to call together: those with the same rows, or each one by itself."""
+        parts: dict[object, list[int]] = {}
+        for index in indices:
+            if rows := self.rows(index):
+                parts.setdefault(rows if backend.calls_together else index, []).append(index)
+            else:
+                self.finish(index, time.monotonic(), (CallResult(), []))
+        return list(parts.values())
+
+    def reporter(self, index: int) -> FailureReporter:
+        reward, rows = self.scorer.rewards[index], self.rows(index)
+        columns = {name: self.batch.slice(name, rows) for name in reward.columns if name in self.batch.columns}
+        return FailureReporter(reward, self.scorer.rank, self.batch.slice("completions", rows), rows, columns)
+
+    def finish(self, index: int, started: float, outcome: Outcome) -> None:
+        result, self.failures[index] = outcome
+        if len(result.values) < self.batch.rows:  # the reward does not apply to the other rows
+            result = spread(result, self.rows(index), self.batch.rows)
+        self.results[index], self.seconds[index] = result, time.monotonic() - started
+        if self.slow_step is not None:
+            self.slow_step.text = self.waiting()
+
+    def waiting(self) -> str:
+        """What the terminal shows of a batch that takes long."""
+        waiting = [reward.name for index, reward in enumerate(self.scorer.rewards) if index not in self.results]
+        step = f" of step {self.batch.step}" if self.batch.step >= 0 else ""
+        limit_s = self.scorer.batch_timeout_s
+        return f"Waiting for the rewards{step} (reward_batch_timeout_s: {limit_s:g}): {', '.join(waiting)}"

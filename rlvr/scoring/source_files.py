@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlvr.config.project import PACKAGE
 from rlvr.public_names import MODULES
-from rlvr.scoring.call import digest_of_file
+from rlvr.scoring.reward import Reward, file_of
 
 VERIFIERS = f"{PACKAGE.name}.verifiers"
 _INSTALLED = tuple(
@@ -20,6 +20,19 @@ _INSTALLED = tuple(
     for name, path in sysconfig.get_paths().items()
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+
+
+def digest_of(reward: Reward) -> str:
+    """Hash of the file that defines a reward, to compare machines; "" without a file."""
+    return digest_of_file(file_of(reward.function))
+
+
+def digest_of_file(file: str | None) -> str:
+    """Hash of a file; "" without one."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file is not None else ""
+    except OSError:
+        return ""
 
 
 def imported_digests(files: Iterable[str]) -> dict[str, str]:

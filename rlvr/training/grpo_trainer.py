@@ -15,14 +15,15 @@ from trl.models import unwrap_model_for_generation
 from rlvr import console
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.modeling.generation import ended, generate, ignore_generation_config
+from rlvr.scoring.call_result import RewardFailure, Scored
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
-from rlvr.scoring.scorer import RewardFailure, Scored, Scorer
+from rlvr.scoring.scorer import Scorer, reward_columns
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.environment_trainer import EnvironmentTrainer
-from rlvr.training.reward_functions import nothing_scored, raise_or_report, reward_columns
+from rlvr.training.reward_failures import nothing_scored, raise_or_report
 from rlvr.training.rollout_check import RolloutCheck
 
 MAX_MASKED_GENERATIONS = 10  # in a row without one scored row, after which the run ends
@@ -88,46 +89,24 @@ class RecipeTrainer(EnvironmentTrainer):
         self._update_s = 0.0
         self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
-        super().__init__(*args, reward_funcs=reward_columns(rewards, self._score), **kwargs)
+        super().__init__(*args, reward_funcs=reward_columns(scorer, self._after_scoring), **kwargs)
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards
 
-    def _score(self, arguments: Mapping[str, Any]) -> Scored:
-        """Score this rank's rows by all rewards, from the keyword arguments that TRL calls a reward function with."""
-        log_extra, logged = arguments["log_extra"], set()
-
-        def log(name: str, values: list[Any]) -> None:
-            logged.add(name)
-            log_extra(name, values)
-
-        names = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
-        columns = {name: value for name, value in arguments.items() if name not in names}
-        scored = self._scorer.score(
-            arguments["prompts"],
-            arguments["completions"],
-            columns,
-            completion_ids=arguments["completion_ids"],
-            trainer_state={
-                "global_step": self.state.global_step,
-                "max_steps": self.state.max_steps,
-                "epoch": self.state.epoch,
-            },
-            step=self.state.global_step,
-            log_extra=log,
-            log_metric=arguments["log_metric"],
-        )
-        for name, values in self.conversation_columns().items():
-            log(name, values)
-        if self._tasks:
-            log(TASK, arguments[TASK])
-            # What a reward logs is absent where it applies to no row: TRL would repeat the values of an earlier batch.
-            for name in self._logged_columns - logged:
-                log(name, [None] * len(arguments["completions"]))
-            self._logged_columns |= logged
+    def _after_scoring(self, scored: Scored, arguments: Mapping[str, Any]) -> None:
+        """Log what only the trainer knows of this rank's rows; `arguments` are those of TRL's call of the rewards."""
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
-        return scored
+        columns: dict[str, list[Any]] = dict(self.conversation_columns())
+        logged = scored.logged | columns.keys()
+        if self._tasks:
+            columns[TASK] = arguments[TASK]
+            # What a reward logs is absent where it applies to no row: TRL would repeat the values of an earlier batch.
+            columns |= {name: [None] * len(arguments["completions"]) for name in self._logged_columns - logged - {TASK}}
+            self._logged_columns |= logged | {TASK}
+        for name, values in columns.items():
+            arguments["log_extra"](name, values)
 
     def compute_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         started = time.perf_counter()

@@ -106,7 +106,9 @@ def build_trainer(
             seed=config.seed,
         )
     if task.parts:
-        scorer.declare_text({name: feature == Value("string") for name, feature in rows.features.items()})
+        scorer.text_columns.is_text.update(
+            {name: feature == Value("string") for name, feature in rows.features.items()}
+        )
     own_vllm = config.use_vllm and (config.vllm_mode == "colocate" or sends_adapter(recipe.settings))
     config.use_vllm = config.use_vllm and not own_vllm  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(

@@ -30,7 +30,7 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT", "TMPD
 
 _PROGRAM = (
     "import json, sys; config = json.loads(sys.argv.pop()); sys.path[:] = config.pop('path'); "
-    "from rlvr.workers.fork_server_main import serve_forks; serve_forks(**config)"
+    "from rlvr.workers.fork_server_main import fork_workers, serve_items; serve_items(*fork_workers(**config))"
 )
 
 

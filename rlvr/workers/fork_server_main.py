@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
-import json
 import os
 import resource
 import signal
@@ -18,11 +18,15 @@ from typing import Any
 from rlvr.errors import InputError
 from rlvr.workers.cpu_share import judge_cpu_share
 from rlvr.workers.fork_server import INT32
-from rlvr.workers.messages import MAX_MESSAGE, receive, send, send_data
+from rlvr.workers.messages import MAX_MESSAGE, encode, receive, send
+
+Function = Callable[[Any], Any]
 
 
-def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_env: bool) -> None:
-    """Import the function, then fork a worker for every socket that arrives."""
+def fork_workers(
+    descriptor: int, function: str, memory_mb: int | None, inherit_env: bool
+) -> tuple[socket.socket, Function, int | None]:
+    """Import the function, then fork a worker for every socket that arrives. Only a worker returns from here."""
     channel = socket.socket(fileno=descriptor)
     _ignore_signals()
     # Processes that a worker starts must not inherit this: user code may end them by SIGTERM.
@@ -62,11 +66,8 @@ def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_e
         if pid == 0:
             channel.close()
             judge_cpu_share.join(number)
-            try:
-                _end_with_parent(server)
-                _serve_items(socket.socket(fileno=descriptors[0]), serve_item, memory_mb)
-            finally:
-                os._exit(0)
+            _end_with_parent(server)
+            return socket.socket(fileno=descriptors[0]), serve_item, memory_mb
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         workers[number] = pid
@@ -78,9 +79,9 @@ def serve_forks(descriptor: int, function: str, memory_mb: int | None, inherit_e
     os._exit(0)
 
 
-def _load_function(name: str, init_payload: bytes | None) -> Callable[[Any], Any]:
+def _load_function(name: str, init_payload: bytes | None) -> Function:
     module, _, function_name = name.partition(":")
-    function: Callable[[Any], Any] = getattr(importlib.import_module(module), function_name)
+    function: Function = getattr(importlib.import_module(module), function_name)
     return function if init_payload is None else function(init_payload)
 
 
@@ -95,31 +96,36 @@ def _kill(pid: int) -> int:
         return -1
 
 
-def _serve_items(channel: socket.socket, function: Callable[[Any], Any], memory_mb: int | None) -> None:
+def serve_items(channel: socket.socket, function: Function, memory_mb: int | None) -> None:
     """The worker's loop: receive an item, call the function, send the result, until the caller has ended."""
+    try:
+        _prepare_worker(memory_mb)
+        worker = os.getpid()
+        while (item := receive(channel, trusted=True)) is not None:
+            try:
+                reply = ("done", function(item), "")
+            except MemoryError:
+                reply = ("crashed", None, "it ran out of memory")
+            except Exception as error:  # an exception of the function is a result
+                reply = ("raised", None, f"{type(error).__name__}: {str(error)[:200]}")
+            if os.getpid() != worker:
+                break  # the function has forked, and its child has returned: the caller expects one reply
+            parts = encode(reply)
+            if sum(map(len, parts)) > MAX_MESSAGE:
+                parts = encode(("raised", None, f"its result is longer than {MAX_MESSAGE >> 20} MB"))
+            for part in parts:
+                channel.sendall(part)
+    finally:
+        os._exit(0)
+
+
+def _prepare_worker(memory_mb: int | None) -> None:
     _ignore_signals()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a process group of its own, so that all that it starts can be killed with it
     if memory_mb is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    worker = os.getpid()
-    while True:
-        item = receive(channel, trusted=True)
-        if item is None:
-            return
-        try:
-            reply = ("done", function(item), "")
-        except MemoryError:
-            reply = ("crashed", None, "it ran out of memory")
-        except Exception as error:  # an exception of the function is a result
-            reply = ("failed", None, f"{type(error).__name__}: {str(error)[:200]}")
-        if os.getpid() != worker:
-            os._exit(0)  # the function has forked, and its child has returned: the caller expects one reply
-        data = json.dumps(reply).encode()
-        if len(data) > MAX_MESSAGE:
-            data = json.dumps(("failed", None, f"its result is longer than {MAX_MESSAGE >> 20} MB")).encode()
-        send_data(channel, data, raw=False)
 
 
 _DEFAULTS: Mapping[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -146,8 +152,6 @@ def _do_nothing(number: int, frame: object) -> None:
 
 def _end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, even during a computation (Linux)."""
-    import ctypes
-
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

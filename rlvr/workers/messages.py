@@ -17,19 +17,17 @@ _HEADER = struct.Struct("!?Q")  # raw, length
 _SMALL = 1 << 16  # bytes that are copied to travel with their header
 
 
-def send(channel: socket.socket, value: Any) -> None:
-    """Send bytes as they are, anything else as JSON."""
+def encode(value: Any) -> list[bytes]:
+    """The parts of a message, to be sent one after the other: bytes as they are, anything else as JSON."""
     raw = isinstance(value, bytes)
-    send_data(channel, value if raw else json.dumps(value).encode(), raw=raw)
-
-
-def send_data(channel: socket.socket, data: bytes, *, raw: bool) -> None:
+    data = value if raw else json.dumps(value).encode()
     header = _HEADER.pack(raw, len(data))
-    if len(data) < _SMALL:
-        channel.sendall(header + data)
-    else:
-        channel.sendall(header)
-        channel.sendall(data)
+    return [header + data] if len(data) < _SMALL else [header, data]
+
+
+def send(channel: socket.socket, value: Any) -> None:
+    for part in encode(value):
+        channel.sendall(part)
 
 
 def receive(channel: socket.socket, *, trusted: bool = False) -> Any:

@@ -37,7 +37,7 @@ from rlvr.workers.fork_server import (
     WorkerSpec,
     describe_status,
 )
-from rlvr.workers.messages import receive, send
+from rlvr.workers.messages import encode, receive
 
 __all__ = ["OUT_OF_TIME", "Caller", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
 
@@ -45,7 +45,7 @@ OUT_OF_TIME = "the time for this batch ran out"
 CANCELLED = "the call was cancelled"
 _CANCEL_S = 0.2  # in which a cancelled call ends
 
-Status = Literal["done", "timeout", "crashed", "failed", "unavailable"]
+Status = Literal["done", "raised", "timeout", "crashed", "unavailable"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class TaskResult:
 
     Attributes:
         status: "done"; "timeout": killed after the item's timeout; "crashed": two fresh workers in a row died on it,
-            or it ran out of memory; "failed": the function raised; "unavailable": not started, or not finished,
+            or it ran out of memory; "raised": the function raised; "unavailable": not started, or not finished,
             because the batch timed out or there were no workers. Only "unavailable" says nothing about the item.
         value: the function's result, if done.
         why: the cause of any other status.
@@ -149,10 +149,24 @@ class WorkerPool:
             workers = self._acquire(count, caller, deadline if count_waiting else math.inf)
         except WorkerError as error:
             return [TaskResult("unavailable", why=str(error))] * len(items)
-        batch = _Batch(items, timeout_s, deadline if count_waiting else time.monotonic() + timeout, caller.cancelled)
-        why = OUT_OF_TIME
+        end = deadline if count_waiting else time.monotonic() + timeout
+        batch, why = _Batch(len(items), workers, timeout_s), OUT_OF_TIME
         try:
-            batch.run(workers)
+            while (batch.queue or batch.running) and time.monotonic() < end and not caller.cancelled.is_set():
+                while batch.idle and batch.queue:
+                    worker, index = batch.idle.pop(), batch.queue.popleft()
+                    try:
+                        for part in encode(items[index]):
+                            worker.channel.sendall(part)
+                    except OSError:
+                        batch.replace_dead(worker, index)
+                    else:
+                        batch.running[worker] = index, time.monotonic() + timeout_s
+                if batch.running:
+                    wake = min(end, *(deadline for _, deadline in batch.running.values()))
+                    channels = [worker.channel for worker in batch.running]
+                    batch.collect(connection.wait(channels, min(max(0.0, wake - time.monotonic()), _CANCEL_S)))
+            batch.kill()
         except WorkerError as error:
             why = f"the workers failed: {error}"
             self._discard(workers[0].fork_server)
@@ -309,67 +323,51 @@ class _Worker:
 class _Batch:
     """The items of one `map` call. `running` has the index and the deadline of the item that a worker computes."""
 
-    def __init__(self, items: Sequence[Any], timeout_s: float, deadline: float, cancelled: threading.Event) -> None:
-        self.items = items
+    def __init__(self, items: int, workers: Sequence[_Worker], timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self.deadline = deadline
-        self.cancelled = cancelled
-        self.results: list[TaskResult | None] = [None] * len(items)
-        self.queue = deque(range(len(items)))
+        self.results: list[TaskResult | None] = [None] * items
+        self.queue = deque(range(items))
         self.retried: set[int] = set()
+        self.idle = list(reversed(workers))
         self.running: dict[_Worker, tuple[int, float]] = {}
 
-    def run(self, workers: Sequence[_Worker]) -> None:
-        """Compute the items, until all are done, or the batch's deadline, or it is cancelled.
+    def collect(self, ready: Sequence[object]) -> None:
+        """Take the results of workers whose channel is ready, and replace those that died or ran out of time.
 
         Raises:
             WorkerError: a worker can't be replaced.
         """
-        idle = list(reversed(workers))
-        while (self.queue or self.running) and time.monotonic() < self.deadline and not self.cancelled.is_set():
-            while idle and self.queue:
-                self._start(idle)
-            if not self.running:
+        now = time.monotonic()
+        for worker, (index, deadline) in list(self.running.items()):
+            if worker.channel in ready:
+                del self.running[worker]
+                reply = receive(worker.channel)
+                if reply is None:
+                    self.replace_dead(worker, index)
+                    continue
+                self.results[index] = TaskResult(*reply)
+            elif now >= deadline:
+                del self.running[worker]
+                self.results[index] = TaskResult("timeout", why=f"not done after {self.timeout_s:g} s")
+                worker.restart()
+            else:
                 continue
-            wake = min(self.deadline, *(deadline for _, deadline in self.running.values()))
-            channels = [worker.channel for worker in self.running]
-            ready = connection.wait(channels, min(max(0.0, wake - time.monotonic()), _CANCEL_S))
-            now = time.monotonic()
-            for worker, (index, deadline) in list(self.running.items()):
-                if worker.channel in ready:
-                    del self.running[worker]
-                    reply = receive(worker.channel)
-                    if reply is None:
-                        self._handle_death(index, worker.restart())
-                    else:
-                        self.results[index] = TaskResult(*reply)
-                    idle.append(worker)
-                elif now >= deadline:
-                    del self.running[worker]
-                    self.results[index] = TaskResult("timeout", why=f"not done after {self.timeout_s:g} s")
-                    worker.restart()
-                    idle.append(worker)
-        while self.running:
-            self.running.popitem()[0].restart()  # kills the computation
+            self.idle.append(worker)
 
-    def _start(self, idle: list[_Worker]) -> None:
-        worker, index = idle.pop(), self.queue.popleft()
-        try:
-            send(worker.channel, self.items[index])
-        except OSError:
-            status = worker.restart()
-            idle.append(worker)
-            self._handle_death(index, status)
-        else:
-            self.running[worker] = index, time.monotonic() + self.timeout_s
-
-    def _handle_death(self, index: int, status: int | None) -> None:
+    def replace_dead(self, worker: _Worker, index: int) -> None:
         """Retry an item once after a worker died on it: the first death may have another cause."""
+        status = worker.restart()
+        self.idle.append(worker)
         if index in self.retried:
             self.results[index] = TaskResult("crashed", why=f"two workers died over it ({describe_status(status)})")
             return
         self.retried.add(index)
         self.queue.appendleft(index)
+
+    def kill(self) -> None:
+        """End the computations that are still running."""
+        while self.running:
+            self.running.popitem()[0].restart()
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from rlvr.errors import Problem
 from rlvr.scoring.batch import Encoding, RewardCall
+from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.registry import validate_rows
-from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward, file_of
 
 

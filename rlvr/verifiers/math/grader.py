@@ -151,11 +151,11 @@ def _grade_by_algebra(
             why = f"{quote(text)} is {'' if correct else 'not '}{gold}, by algebra"
         elif outcome.status == "unavailable":
             correct, why = None, f"could not be compared with {gold}: {outcome.why}"
-        elif outcome.status == "failed":
+        elif outcome.status == "raised":
             why = f"{quote(text)} can't be computed with ({outcome.why})"
         else:
             why = f"{quote(text)} could not be compared with {gold}: {outcome.why}"
-        timed_out = outcome.status not in ("done", "unavailable", "failed")
+        timed_out = outcome.status not in ("done", "unavailable", "raised")
         verdicts[row] = AnswerVerdict(correct, text, why, timed_out)
     return verdicts
 

@@ -1,8 +1,7 @@
-"""The server's paths: scores, judgements, stored tests, metrics, and OpenRLHF's protocol."""
+"""The server's paths: scores, judgements and metrics."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,31 +14,14 @@ from tests.support.reward_servers import RewardServer, recipe_of
 
 SUM = "print(sum(map(int, input().split())))"
 TESTS = [{"input": "1 2", "output": "3"}, {"input": "5 -5", "output": "0"}]
-ROWS = [
-    {"id": "sum", "tests": TESTS, "final_answer": "3"},
-    {"id": 7, "tests": [{"call": [2], "expected": 4}], "entry_point": "double", "time_s": 1.0},
-    {"id": "slow", "tests": TESTS, "time_s": 100.0},
-    {"id": "none"},
-]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
-    folder = tmp_path_factory.mktemp("app")
-    tests = folder / "tests.jsonl"
-    tests.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8")
     rewards = ["code_execution", {"name": "math_correctness", "weight": 2.0}]
     rewards.append({"name": "answer_format", "weight": 0.5, "gate": "math_correctness"})
-    words = ("--config", recipe_of(folder / "recipe.yaml", rewards), "--tests", tests, "--max_test_time_s", "10")
-    with RewardServer(*words) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def maths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
-    rewards = [{"name": "math_correctness", "weight": 2.0}]
-    rewards.append({"name": "answer_format", "weight": 0.5, "gate": "math_correctness"})
-    with RewardServer("--config", recipe_of(tmp_path_factory.mktemp("maths") / "recipe.yaml", rewards)) as started:
+    recipe = recipe_of(tmp_path_factory.mktemp("app") / "recipe.yaml", rewards)
+    with RewardServer("--config", recipe, "--max_test_time_s", "10") as started:
         yield started
 
 
@@ -52,7 +34,7 @@ def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> No
         "rewards": ["code_execution", {"name": "math_correctness"}],
         "prompts": ["p"] * 3,
         "completions": [*code(SUM, "print(3)"), "#### The final answer is 3"],
-        "columns": {"tests": [TESTS, {"id": "sum"}, {"id": "sum"}], "final_answer": ["3", "3", {"id": "sum"}]},
+        "columns": {"tests": [TESTS] * 3, "final_answer": ["3"] * 3},
     }
     status, reply = server.post("/score", content)
     assert status == 200, reply
@@ -124,24 +106,10 @@ def test_judging_stops_at_the_requests_deadline(server: RewardServer) -> None:
     assert server.post("/judge", {"submissions": [{"program": SUM, "tests": TESTS}]})[0] == 200, "the server goes on"
 
 
-def test_stored_tests_come_with_the_other_fields_of_their_problem(server: RewardServer) -> None:
-    submissions = [
-        {"program": SUM, "id": "sum"},
-        {"program": "def double(x): return 2 * x", "id": 7},
-        {"program": "def double(x): return 3 * x", "id": "7"},
-    ]
-    status, reply = server.post("/judge", {"submissions": submissions})
-    assert status == 200 and [one["score"] for one in reply["judgements"]] == [1.0, 1.0, 0.0], reply
-
-
 @pytest.mark.parametrize(
     ("submission", "status", "kind", "named", "why"),
     [
-        ({"id": "missing"}, 404, "unknown-id", "'missing'", "an unknown id"),
-        ({"id": "none"}, 404, "missing-column", "none", "a row without tests"),
-        ({"id": "slow"}, 422, "limit-exceeded", "time_s", "the server's limits hold for stored rows, too"),
-        ({}, 422, "invalid-submission", "id", "neither tests nor id"),
-        ({"id": "sum", "tests": TESTS}, 422, "invalid-submission", "id", "both"),
+        ({}, 422, "invalid-body", "tests", "no tests"),
         ({"tests": [{"nonsense": 1}]}, 422, None, "nonsense", "an invalid test"),
         ({"tests": TESTS, "language": "cobol"}, 422, None, "cobol", "an unknown language"),
         ({"tests": TESTS, "limits": {"memory_mb": 1e9}}, 422, "limit-exceeded", "memory_mb", "all of the memory"),
@@ -160,59 +128,6 @@ def test_an_invalid_submission_is_refused(
     answered, reply = server.post("/judge", {"submissions": [{"program": SUM, **submission}]})
     assert answered == status and named in reply["detail"], (why, reply)
     assert reply["kind"] == kind or kind is None, (why, reply)
-
-
-def test_a_missing_stored_row_or_column_is_named(server: RewardServer) -> None:
-    content = {"rewards": ["math_correctness"], "prompts": ["p"], "completions": ["c"]}
-    status, reply = server.post("/score", {**content, "columns": {"final_answer": [{"id": "gone"}]}})
-    assert status == 404 and reply["kind"] == "unknown-id" and "'gone'" in reply["detail"]
-    status, reply = server.post("/score", {**content, "columns": {"final_answer": [{"id": "slow"}]}})
-    assert status == 404 and reply["kind"] == "missing-column" and "final_answer" in reply["detail"]
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# OpenRLHF
-
-
-def test_openrlhf_gets_the_weighted_sum_with_gates(maths: RewardServer) -> None:
-    prompt = "<|im_start|>user\nWhat is 1+2?<|im_end|>\n<|im_start|>assistant\n"
-    answers = ["1+2=3\n#### The final answer is 3", "I do not know", "#### The final answer is 4"]
-    content = {
-        "query": [f"{prompt}{answer}<|im_end|>" for answer in answers],
-        "prompts": [prompt] * 3,
-        "labels": ["3", "3", json.dumps({"final_answer": "3"})],
-        "a key of a later version": 1,
-    }
-    status, reply = maths.post("/get_reward", content)
-    assert status == 200, reply
-    assert reply["extra_logs"] == {"math_correctness": [1.0, 0.0, 0.0], "answer_format": [1.0, 0.0, 0.0]}
-    assert reply["rewards"] == reply["scores"] == [2.5, 0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("content", "kind", "why"),
-    [
-        ({"query": ["other text"], "prompts": ["p q"], "labels": ["3"]}, "prompt-mismatch", "a prompt that was cut"),
-        ({"query": ["pa"], "prompts": ["p"], "labels": []}, "length-mismatch", "no reference answer"),
-        ({"query": ["pa"], "prompts": [], "labels": []}, "length-mismatch", "no prompt"),
-    ],
-)
-def test_a_row_that_openrlhf_cannot_score_is_an_error(maths: RewardServer, content: Any, kind: str, why: str) -> None:
-    status, reply = maths.post("/get_reward", content)
-    assert (status, reply["kind"]) == (422, kind), (why, reply)
-
-
-def test_openrlhf_gets_no_null(maths: RewardServer) -> None:
-    status, reply = maths.post("/get_reward", {"query": ["pa"], "prompts": ["p"], "labels": [None]})
-    assert (status, reply["kind"]) == (503, "reward-failed") and "math_correctness" in reply["detail"]
-
-
-def test_several_columns_are_not_guessed_from_one_label(server: RewardServer) -> None:
-    status, reply = server.post("/get_reward", {"query": ["pa"], "prompts": ["p"], "labels": ["3"]})
-    assert (status, reply["kind"]) == (422, "label-column") and "--label_column" in reply["detail"]
-    label = {"final_answer": "3", "tests": {"id": "sum"}}
-    status, reply = server.post("/get_reward", {"query": [f"p{code(SUM)[0]}"], "prompts": ["p"], "labels": [label]})
-    assert status == 200 and reply["extra_logs"]["code_execution"] == [1.0]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -271,7 +186,7 @@ def _like(schema: Any, whole: Any) -> st.SearchStrategy[Any]:
     if kind == "array":
         return st.lists(_like(schema["items"], whole), min_size=schema.get("minItems", 0), max_size=3)
     if kind == "string":
-        known = ["math_correctness", "code_execution", "sum", SUM, *code(SUM), "python", "cpp"]
+        known = ["math_correctness", "code_execution", SUM, *code(SUM), "python", "cpp"]
         return st.sampled_from(known) | st.text(max_size=20)
     simple: dict[Any, st.SearchStrategy[Any]] = {
         "integer": st.integers(-10, 10),
@@ -279,7 +194,7 @@ def _like(schema: Any, whole: Any) -> st.SearchStrategy[Any]:
         "boolean": st.booleans(),
         "null": st.none(),
     }
-    return simple.get(kind, _ANYTHING | st.just(TESTS) | st.sampled_from([{"id": "sum"}, "3"]))
+    return simple.get(kind, _ANYTHING | st.just(TESTS) | st.just("3"))
 
 
 def test_openapi_describes_the_key_and_the_content_type_of_metrics(server: RewardServer) -> None:
@@ -302,7 +217,7 @@ def test_an_unknown_path_and_a_wrong_method_have_a_kind(server: RewardServer) ->
 
 def test_openapi_describes_every_field(server: RewardServer) -> None:
     schemas = server.get("/openapi.json")[1]["components"]["schemas"]
-    models = {"ScoreRequest", "CheckRequest", "JudgeRequest", "OpenRLHFRequest"}
+    models = {"ScoreRequest", "CheckRequest", "JudgeRequest"}
     models |= {"RequestedReward", "SubmittedProgram", "RequestedLimits"}
     assert models <= schemas.keys()
     bare = [
@@ -314,7 +229,7 @@ def test_openapi_describes_every_field(server: RewardServer) -> None:
     assert not bare
 
 
-@pytest.mark.parametrize("path", ["/score", "/check", "/judge", "/get_reward"])
+@pytest.mark.parametrize("path", ["/score", "/check", "/judge"])
 def test_any_body_gets_a_status_of_the_openapi_description(server: RewardServer, path: str) -> None:
     whole = server.get("/openapi.json")[1]
     operation = whole["paths"][path]["post"]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rlvr.scoring.logged_columns import MOST_LOGGED
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.scorer import MOST_LOGGED, Scorer
+from rlvr.scoring.scorer import Scorer
 
 Columns = dict[str, list[Any]]
 

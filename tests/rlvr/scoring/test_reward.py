@@ -37,14 +37,6 @@ def test_what_is_no_list_of_rewards_is_refused_by_name(returned: Any, said: str,
     assert said in str(caught.value) and "mine" in str(caught.value), why
 
 
-def test_an_exception_names_the_reward_and_the_row() -> None:
-    def fussy(completions: list[str], **kwargs: Any) -> list[float]:
-        return [1 / len(completion) for completion in completions]
-
-    with pytest.raises(RewardError, match=r"r raised ZeroDivisionError: .* at row 1 of the batch \(completion: ''\)"):
-        reward(fussy)(["p"] * 3, ["a", "", "b"], column=["x", "y", "z"])
-
-
 def test_booleans_none_and_tensors_are_rewards() -> None:
     import torch
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -137,27 +136,6 @@ def test_one_worker_uses_all_slots_and_two_share_them(judges: WorkerPool) -> Non
     assert len(both) > 4 and most_at_once(both) <= SLOTS, "not more programs than slots"
     after = [span for span in long if span[0] > end]
     assert most_at_once(after) == SLOTS, "the slots of the finished worker are used"
-
-
-@pytest.mark.slow
-def test_a_timed_out_worker_frees_its_share(judges: WorkerPool) -> None:
-    judges.map([["warm", 4, 0.1], ["up", 4, 0.1]], timeout_s=300)
-    ended = threading.Event()
-    outcomes: dict[str, Any] = {}
-
-    def doomed() -> None:
-        outcomes["doomed"] = judges.map([["doomed", 4, 100.0]], timeout_s=4.0)[0]
-        ended.set()
-
-    thread = threading.Thread(target=doomed)
-    thread.start()
-    time.sleep(0.5)
-    (other,) = judges.map([["other", 28, 0.5]], timeout_s=300)
-    thread.join()
-    assert outcomes["doomed"].status == "timeout"
-    assert other.status == "done"
-    assert most_at_once(other.value[:6]) <= SLOTS // 2
-    assert most_at_once(other.value[-8:]) == SLOTS
 
 
 @pytest.mark.slow

@@ -13,16 +13,15 @@ from typing import Any
 from rlvr.scoring import outage_notices
 from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
 from rlvr.scoring.batch import Batch, RewardCall
-from rlvr.scoring.results import CallResult, merge_shards
+from rlvr.scoring.call_result import CallResult, merge_shards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_worker import WIRE_STATUS
-from rlvr.workers.pool import OUT_OF_TIME, TaskResult
+from rlvr.workers.pool import OUT_OF_TIME
 
 SHARDS_PER_SERVER = 2  # if several servers share a batch: the faster one then takes more
 BODY_OVERHEAD = 1 << 16  # bytes of a request beside its rows
 BUSY = 429
 GRACE_S = 2.0  # after the batch's end, for replies that are on their way
-_STATUS_OF = {wire: status for status, wire in WIRE_STATUS.items()}
+_STATUSES = ("done", "raised", "wrong length", "timeout", "crashed", "unavailable")
 
 
 @dataclass
@@ -119,7 +118,7 @@ class BatchRequest:
         errors = self.servers.errors()
         lost = errors if errors == OUT_OF_TIME else f"{NO_SERVER} ({errors})"
         for shard in self.shards:
-            cause = CallResult(kind="unavailable", message=shard.rejected or lost)
+            cause = CallResult(status="unavailable", why=shard.rejected or lost)
             results = shard.results or [cause] * len(shard.calls)
             for place, (number, result) in enumerate(zip(shard.calls, results, strict=True)):
                 of_call[number].append((result, [shard.rows[place]] if shard.one_by_one else shard.rows))
@@ -212,17 +211,13 @@ def read_results(reply: Any, shard: RequestShard) -> list[CallResult]:
 
 
 def _read_result(outcome: Mapping[str, Any], rows: int) -> CallResult:
-    status = _STATUS_OF[outcome["status"]]
-    if status != "done":
-        return CallResult.from_task(TaskResult(status, why=str(outcome["why"])))
-    data = outcome["value"]
-    kind = data["kind"]
-    if kind not in ("", "raised", "wrong length"):
-        raise ValueError(kind)
-    values = [value if value is None or isinstance(value, str) else float(value) for value in data["values"]]
-    if not kind and len(values) != rows:
+    status = outcome["status"]
+    if status not in _STATUSES:
+        raise ValueError(status)
+    values = [value if value is None or isinstance(value, str) else float(value) for value in outcome["values"]]
+    if status == "done" and len(values) != rows:
         raise ValueError(f"{len(values)} values for {rows} rows")
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
         raise ValueError("a value is no finite number")
-    notes = [(str(what), str(name), content) for what, name, content in data["notes"]]
-    return CallResult(values, kind, str(data["said"]), str(data["trace"]), notes)
+    notes = [(str(what), str(name), content) for what, name, content in outcome["notes"]]
+    return CallResult(values, status, str(outcome["why"]), str(outcome["trace"]), notes)

@@ -18,10 +18,10 @@ import httpx2 as httpx
 
 from rlvr.errors import Problem
 from rlvr.scoring.backends.base import differing_file
-from rlvr.scoring.call import digest_of
 from rlvr.scoring.outage_notices import OutageNotice
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.reward_key import VARIABLE, client_key, default_file
+from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import OUT_OF_TIME
 
 HANDSHAKE_TIMEOUT_S = 10.0

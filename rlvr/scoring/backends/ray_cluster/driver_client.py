@@ -7,7 +7,6 @@ environment. When the cluster is gone, Ray ends that worker, and the next one co
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import pickle
@@ -22,11 +21,10 @@ from rlvr.workers.pool import OUT_OF_TIME, StartError, WorkerError, WorkerPool
 
 GRACE_S = 5.0  # after a batch's end, to cancel tasks and to reply
 RETRY_S = 0.5  # between attempts to reach a cluster
-LEAVE_TIMEOUT_S = 10.0  # to end a cluster that was started here
 MAX_WAIT_S = 86400.0
 NO_CLUSTER = "no Ray cluster answers"
 _ENVIRONMENT = ("HOME", "USER", "LOGNAME", "GRPO_RECIPES_CACHE")  # and RAY_*
-_drivers: dict[tuple[str, ...], RayDriverClient] = {}
+_drivers: dict[tuple[object, ...], RayDriverClient] = {}
 _lock = threading.Lock()
 
 
@@ -56,7 +54,8 @@ class RayDriverClient:
 
     def __init__(self, where: str, environment: Mapping[str, str]) -> None:
         self.users = 0
-        settings = {"where": where, "environment": dict(environment), "run": _run_id()}
+        self.closed = False
+        settings = {"where": where, "environment": dict(environment)}
         self.pool = WorkerPool(
             "rlvr.scoring.backends.ray_cluster.driver:prepare",
             processes=1,
@@ -90,11 +89,11 @@ class RayDriverClient:
                     notice.recovered()
                     return reply
                 cause = reply["unreachable"]
-            elif result.status == "failed":
+            elif result.status == "raised":
                 raise RuntimeError(f"the process that talks to Ray failed: {result.why}")
             else:
                 cause = result.why
-            if not waits:
+            if not waits or self.closed:
                 break
             notice.failed(f"the Ray cluster: {cause}")
             time.sleep(max(0.0, min(RETRY_S, end - time.monotonic())))
@@ -102,42 +101,27 @@ class RayDriverClient:
         raise WorkerError(f"{NO_CLUSTER} ({cause})", "no-cluster")
 
     def close(self) -> None:
-        """End the process, and a cluster that it has started, unless there are other users."""
+        """End the process, unless there are other users."""
         with _lock:
             self.users -= 1
             if self.users > 0:
                 return
+            self.closed = True
             for key in [key for key, driver in _drivers.items() if driver is self]:
                 del _drivers[key]
-        if self.pool.started:
-            with contextlib.suppress(WorkerError):
-                self.pool.map(
-                    [pickle.dumps({"action": "leave"})],
-                    timeout_s=LEAVE_TIMEOUT_S,
-                    batch_timeout_s=LEAVE_TIMEOUT_S,
-                    count_waiting=True,
-                )
         self.pool.close()
 
 
 def open_driver(where: str) -> RayDriverClient:
     """The driver of a cluster, shared by its users in this process. Call `close` once for each call of this."""
     environment = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("RAY_")}
-    key = (where, *(f"{name}={value}" for name, value in sorted(environment.items())))
+    key = (where, *sorted(environment.items()))
     with _lock:
         if key not in _drivers:
             _drivers[key] = RayDriverClient(where, environment)
         driver = _drivers[key]
         driver.users += 1
         return driver
-
-
-def _run_id() -> str:
-    """The same for all processes of one launcher on this machine: they are one run, and use one cluster."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if ranks.isdigit() and int(ranks) > 1:
-        return f"{os.getppid()}-{os.environ.get('MASTER_PORT', '')}"
-    return str(os.getpid())
 
 
 def _after_fork() -> None:

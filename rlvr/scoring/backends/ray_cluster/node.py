@@ -1,4 +1,4 @@
-"""What a Ray task does on its node: call rewards in worker processes of the node, or judge programs.
+"""What a Ray task does on its node: call rewards in worker processes of the node.
 
 A task has one process of Ray's to itself, which keeps its workers for the next task. A reward function that hangs, dies
 or takes all memory is handled here, as by a worker beside the trainer. Ray handles the loss of nodes.
@@ -7,12 +7,11 @@ or takes all memory is handled here, as by a worker beside the trainer. Ray hand
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.errors import InputError
-from rlvr.scoring.reward_worker import item
+from rlvr.scoring.backends.local import item
 from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
@@ -20,8 +19,29 @@ DESCRIBE_TIMEOUT_S = 60.0
 _pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
 
 
+_NOT_INSTALLED = "No module named 'rlvr'"
+
+
 class NodeUnsuitable(Exception):
     """This node can't run the task; another node may."""
+
+
+def is_unsuitable(error: Exception) -> bool:
+    """Whether a task has failed because of its node's state, and was not lost with the node."""
+    return isinstance(getattr(error, "cause", error), NodeUnsuitable) or _NOT_INSTALLED in str(error)
+
+
+def describe_error(error: Exception) -> str:
+    """The error of a task, in one line."""
+    cause = getattr(error, "cause", error)
+    text = str(error)
+    if _NOT_INSTALLED in text:
+        return "grpo-recipes is not installed there"
+    if is_unsuitable(error):
+        return str(cause)
+    lines = [line for line in text.splitlines() if line.strip()]
+    line = (lines[-1] if "Traceback" in text else lines[0]) if lines else ""
+    return f"{type(cause).__name__}: {line}"[:400]
 
 
 def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
@@ -56,25 +76,6 @@ def score(specs: bytes, folder: str, items: Sequence[bytes], timeout_s: float, c
     return [(result.status, result.value, result.why) for result in results]
 
 
-def judge(submissions: Sequence[Mapping[str, Any]], cpus: int) -> list[dict[str, Any]] | str:
-    """Judge programs; return fields of judgements, or what is wrong with one of the submissions.
-
-    Raises:
-        NodeUnsuitable: programs can't be confined here.
-    """
-    from rlvr.verifiers.code import SandboxUnavailable, close, judge_many
-
-    if os.environ.get("GRPO_JUDGE_SLOTS") != str(cpus):
-        close()  # a judge that was started for another number of processors
-    os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
-    try:
-        return [vars(judgement) for judgement in judge_many(submissions)]
-    except SandboxUnavailable as error:
-        raise NodeUnsuitable(str(error)) from error
-    except InputError as error:
-        return str(error)
-
-
 def _run(pool: WorkerPool, data: bytes, timeout_s: float) -> TaskResult:
     for _ in range(2):  # the fork server may have been killed
         (result,) = pool.map([data], timeout_s=timeout_s)
@@ -93,7 +94,7 @@ def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
         pool.close()
     os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
     pool = WorkerPool(
-        "rlvr.scoring.reward_worker:prepare",
+        "rlvr.scoring.backends.local:prepare",
         processes=1,
         init_payload=specs,
         inherit_env=True,

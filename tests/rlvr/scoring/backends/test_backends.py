@@ -15,8 +15,8 @@ from rlvr.config.reward_location import BACKENDS, read_where
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Encoding, RewardCall
+from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.registry import load_rewards
-from rlvr.scoring.results import CallResult
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
 from rlvr.scoring.scorer import Scorer
 from rlvr.workers.pool import OUT_OF_TIME
@@ -25,10 +25,10 @@ from tests.support.scripted_rewards import SCRIPTED_REWARDS
 PROGRAM = """
 import json, sys
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.call import call_reward
+from rlvr.scoring.backends.local import call_reward
 from rlvr.scoring.registry import load_reward
 name, columns = json.load(sys.stdin)
-print(json.dumps(call_reward(load_reward(RewardSpec(name)), columns, None).as_dict()))
+print(json.dumps(vars(call_reward(load_reward(RewardSpec(name)), columns, {}))))
 """
 
 
@@ -47,17 +47,17 @@ class SubprocessBackend(RewardBackend):
     def _call(self, call: RewardCall, timeout_s: float, end: float) -> CallResult:
         left_s = end - time.monotonic()
         if left_s <= 0:
-            return CallResult(kind="unavailable", message=OUT_OF_TIME)
+            return CallResult(status="unavailable", why=OUT_OF_TIME)
         columns = call.batch.columns if call.row is None else call.batch.row(call.row)
         item = json.dumps([self.rewards[call.reward].name, {name: columns[name] for name in call.names}])
         command = [sys.executable, "-c", PROGRAM]
         try:
             done = subprocess.run(command, input=item, capture_output=True, text=True, timeout=min(timeout_s, left_s))
         except subprocess.TimeoutExpired:
-            return CallResult(kind="timeout", message=f"not done after {timeout_s:g} s")
+            return CallResult(status="timeout", why=f"not done after {timeout_s:g} s")
         if done.returncode:
-            return CallResult(kind="crashed", message=f"exit status {done.returncode}")
-        return CallResult.from_dict(json.loads(done.stdout))
+            return CallResult(status="crashed", why=f"exit status {done.returncode}")
+        return CallResult(**json.loads(done.stdout))
 
 
 def test_a_new_backend_scores_a_batch_with_the_failures_and_masks_of_the_others(
@@ -73,7 +73,7 @@ def test_a_new_backend_scores_a_batch_with_the_failures_and_masks_of_the_others(
         rewards = load_rewards([RewardSpec(f"{file}:{name}", where=where) for name in ("puppet", "group_sizes")])
         with Scorer(rewards, rank=2) as scorer:
             scored = scorer.score(["p"] * 5, completions, {})
-        failures = [(failure.reward, failure.row, failure.kind) for failure in scored.failures]
+        failures = [(failure.reward, failure.row, failure.status) for failure in scored.failures]
         outcomes.append((scored.values, failures, apply_gates_and_mask(scored.values, rewards)))
     assert outcomes[0] == outcomes[1]
     values, failures, masked = outcomes[1]

@@ -12,7 +12,7 @@ from rlvr.scoring.backends.http.connection import Unavailable
 
 
 def _reply(values: Any, **more: Any) -> Any:
-    return {"values": values, "kind": "", "said": "", "trace": "", "notes": [], **more}
+    return {"status": "done", "values": values, "why": "", "trace": "", "notes": [], **more}
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ def _reply(values: Any, **more: Any) -> Any:
         (_reply([1.0, float("nan")]), "no finite number", "it would spoil the whole update"),
         (_reply([1.0, float("inf")]), "no finite number", "the same"),
         (_reply([1.0, [0.0]]), "TypeError", "a list is no value"),
-        (_reply([1.0, 0.0], kind="fine"), "ValueError", "a word that isn't known"),
+        (_reply([1.0, 0.0], status="fine"), "ValueError", "a word that isn't known"),
         ("no reply", "TypeError", "text"),
     ],
 )
 def test_an_invalid_answer_is_rejected(value: Any, told: str, why: str) -> None:
-    said = json.loads(json.dumps({"results": [{"outcomes": [{"status": "done", "value": value, "why": ""}]}]}))
+    said = json.loads(json.dumps({"results": [{"outcomes": [value]}]}))
     with pytest.raises(Unavailable, match=told):
         read_results(said, RequestShard([0, 1], [0]))
-    said["results"][0]["outcomes"][0]["value"] = _reply([1.0, None])
+    said["results"][0]["outcomes"] = [_reply([1.0, None])]
     assert read_results(said, RequestShard([0, 1], [0]))[0].values == [1.0, None], why

@@ -22,7 +22,7 @@ def test_a_cluster_that_is_not_there_is_waited_for_and_then_named(monkeypatch: p
     with Scorer(load_rewards([RewardSpec("answer_format", where="ray")]), start_timeout_s=1) as scoring:
         scored = scoring.score(["p"], ["fine"], {})
     (fault,) = scored.failures
-    assert scored.values == [[None]] and fault.kind == "unavailable"
+    assert scored.values == [[None]] and fault.status == "unavailable"
     assert scored.outage_s > 0 and scored.outage_of == "Ray cluster"
     assert "127.0.0.1:9" in fault.message
 

@@ -18,7 +18,7 @@ from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
 from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerSet, Unavailable
 from rlvr.scoring.batch import Batch, Encoding, RewardCall
-from rlvr.scoring.results import CallResult
+from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import StartError, WorkerError
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends.base import RewardBackend, differing_file, merge_environments
+from rlvr.scoring.backends.local import call_item, item
 from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
 from rlvr.scoring.backends.ray_cluster.sharding import split_batch
 from rlvr.scoring.batch import Encoding, RewardCall
-from rlvr.scoring.call import digest_of
+from rlvr.scoring.call_result import CallResult, merge_shards
 from rlvr.scoring.registry import worker_group
-from rlvr.scoring.results import CallResult, merge_shards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.reward_worker import item
+from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 VALIDATE_TIMEOUT_S = 60.0  # at least
@@ -167,39 +167,29 @@ class RayRewardBackend(RewardBackend):
                 parts.append(([number], [call.row]))
             else:
                 by_set.setdefault(self._set_of[call.reward], []).append(number)
-        for set_number, numbers in by_set.items():
-            members, batch = [calls[number] for number in numbers], calls[0].batch
-            judged = {name for call in members for name in self.rewards[call.reward].columns}
-            same_judgement = sorted(judged) if self._sets[set_number].judges else []
-            for rows in split_batch(batch.columns, batch.rows, same_judgement):
-                tasks.append(self._task(members, rows))
+        for numbers in by_set.values():
+            for rows in split_batch(calls[0].batch.columns["prompts"]):
+                tasks.append(self._task([calls[number] for number in numbers], rows))
                 parts.append((numbers, rows))
         try:
             results = self._run(tasks, timeout_s=timeout_s, end=end)
         except WorkerError as error:
             if not isinstance(error, StartError):
                 self.mark_outage(started)
-            return [CallResult(kind="unavailable", message=str(error))] * len(calls)
+            return [CallResult(status="unavailable", why=str(error))] * len(calls)
         if any(result.status != "unavailable" for of_task in results for result in of_task):
             self._outage_since = None
         of_call: list[list[tuple[CallResult, list[int]]]] = [[] for _ in calls]
         for (numbers, rows), of_task in zip(parts, results, strict=True):
             for number, result in zip(numbers, of_task, strict=True):
-                of_call[number].append((CallResult.from_task(result), rows))
+                of_call[number].append((CallResult.of_worker(result), rows))
         return [merge_shards(shards) for shards in of_call]
 
     def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> RayTask:
         """Calls of rewards of one set, for some rows of the batch."""
         number = self._set_of[calls[0].reward]
-        reward_set, batch = self._sets[number], calls[0].batch
-        pickled = {name: batch.pickled(name, rows) for name in {name for call in calls for name in call.names}}
-        items = []
-        for call in calls:
-            # Another shard than the first draws other random numbers; a row has its own.
-            seed = (*call.seed, rows[0]) if call.row is not None or rows[0] else call.seed
-            columns = {name: pickled[name] for name in call.names}
-            place = reward_set.indices.index(call.reward)
-            items.append(item("call", reward=place, columns=columns, state=batch.state, seed=seed))
+        reward_set = self._sets[number]
+        items = [call_item(call, reward_set.indices.index(call.reward), rows) for call in calls]
         return number, items, len(rows) if reward_set.judges else 1
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr.scoring.results import CallResult, merge_shards
+from rlvr.scoring.call_result import CallResult, merge_shards
 
 
 def shard(rows: list[int]) -> tuple[CallResult, list[int]]:
@@ -20,5 +20,5 @@ def test_values_and_logged_columns_are_put_in_the_order_of_the_rows() -> None:
 
 
 def test_a_failed_shard_fails_the_batch() -> None:
-    lost = CallResult(kind="unavailable", message="gone")
+    lost = CallResult(status="unavailable", why="gone")
     assert merge_shards([shard([1, 2]), (lost, [0, 3])]) == lost

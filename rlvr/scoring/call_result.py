@@ -1,57 +1,49 @@
-"""Results of reward functions: `CallResult` travels between processes, `Scored` is what the trainer gets."""
+"""What calls of reward functions gave: `CallResult` of one call, `RewardFailure` for people, `Scored` for the trainer.
+
+All of them use the words of `Status`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr.workers.pool import TaskResult
 
 Note = tuple[str, str, Any]  # ("extra", column, list) or ("metric", name, number)
-FailureKind = Literal["raised", "wrong length", "no number", "timeout", "crashed", "unavailable"]
-CallKind = Literal["", "raised", "wrong length", "timeout", "crashed", "failed", "unavailable"]
+Status = Literal["done", "raised", "wrong length", "no number", "timeout", "crashed", "unavailable"]
 
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of one call of a reward function.
+    """The result of one call of a reward function, as workers and reward servers send it.
 
     Attributes:
         values: one per row: a number, None for a row that the function can't score, or text that shows what it
             returned instead of a number.
-        kind: "" if the function returned a list of the right length. "raised" and "wrong length": its own failure. The
-            others: as `rlvr.workers.pool.TaskResult.status`.
-        message: the failure as part of a sentence, such as "raised ZeroDivisionError: division by zero".
+        status: "done": the function returned a list of the right length; "wrong length": it returned something else;
+            "raised", "timeout", "crashed" (its process died) or "unavailable": the batch ran out of time, or no
+            worker, server or cluster could be reached.
+        why: the failure as part of a sentence, such as "raised ZeroDivisionError: division by zero".
         trace: traceback from the user's file on.
         notes: what the function logged, in its order.
     """
 
     values: Sequence[float | str | None] = ()
-    kind: CallKind = ""
-    message: str = ""
+    status: Status = "done"
+    why: str = ""
     trace: str = ""
-    notes: Sequence[Note] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The result as a worker or a reward server sends it. Field names are part of the server's HTTP interface."""
-        return {
-            "values": self.values,
-            "kind": self.kind,
-            "said": self.message,
-            "trace": self.trace,
-            "notes": self.notes,
-        }
+    notes: Sequence[Note] = ()
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CallResult:
-        return cls(data["values"], data["kind"], data["said"], data["trace"], data["notes"])
-
-    @classmethod
-    def from_task(cls, task: TaskResult) -> CallResult:
-        """The result of a worker whose function returns `as_dict()`."""
-        return cls.from_dict(task.value) if task.status == "done" else cls(kind=task.status, message=task.why)
+    def of_worker(cls, result: TaskResult) -> CallResult:
+        """The result of a worker whose function returns the fields of a `CallResult`."""
+        if result.status == "done":
+            return cls(**result.value)
+        why = f"can't be called in a worker: {result.why}" if result.status == "raised" else result.why
+        return cls(status=result.status, why=why)
 
 
 @dataclass(frozen=True)
@@ -61,14 +53,13 @@ class RewardFailure:
     Attributes:
         reward: label of the reward.
         row: row of the batch on this rank; None for the whole batch.
-        kind: "raised", "timeout", "crashed" (its process died), "wrong length", "no number" (text, NaN or infinite), or
-            "unavailable": the batch ran out of time, or no worker, server or cluster could be reached.
+        status: of the call; or "no number": the value of the row is text, NaN or infinite.
         message: everything that is known, for people.
     """
 
     reward: str
     row: int | None
-    kind: FailureKind
+    status: Status
     message: str
 
 
@@ -83,6 +74,7 @@ class Scored:
         seconds: by label, from the call until the values were known.
         outage_s: seconds since a remote backend last answered; 0 if there is none, or if it answered this batch.
         outage_of: which service that is, such as "reward server".
+        logged: columns of the table of completions that were logged.
     """
 
     values: list[list[float | None]]
@@ -90,6 +82,7 @@ class Scored:
     seconds: dict[str, float]
     outage_s: float = 0.0
     outage_of: str = ""
+    logged: frozenset[str] = frozenset()
 
 
 def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResult:
@@ -100,7 +93,7 @@ def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResu
     """
     shards = sorted(shards, key=lambda shard: list(shard[1]))
     for result, _ in shards:
-        if result.kind or len(shards) == 1:
+        if result.status != "done" or len(shards) == 1:
             return result
     return _merge(shards)
 
@@ -121,7 +114,8 @@ def spread(result: CallResult, rows: Sequence[int], count: int) -> CallResult:
 
 def merge_rows(results: Sequence[CallResult]) -> CallResult:
     """Merge results of calls for single rows, in the order of the rows. A failed row has no value and no notes."""
-    return _merge([(CallResult([None]) if result.kind else result, [row]) for row, result in enumerate(results)])
+    done = [result if result.status == "done" else CallResult([None]) for result in results]
+    return _merge([(result, [row]) for row, result in enumerate(done)])
 
 
 def _merge(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResult:

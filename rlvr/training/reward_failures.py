@@ -1,16 +1,15 @@
-"""The reward functions that TRL gets, and what happens when one fails."""
+"""What happens when a reward fails in training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from accelerate.utils import gather_object
 
 from rlvr import console
+from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.failures import report
-from rlvr.scoring.results import RewardFailure, Scored
-from rlvr.scoring.reward import Reward, RewardError
+from rlvr.scoring.reward import RewardError
 
 
 def raise_or_report(failures: Sequence[RewardFailure], *, is_silent: bool, on_error: str) -> None:
@@ -21,7 +20,7 @@ def raise_or_report(failures: Sequence[RewardFailure], *, is_silent: bool, on_er
         is_silent: whether a service of the rewards does not answer.
         on_error: `on_reward_error` of the recipe.
     """
-    outage = is_silent and all(failure.kind == "unavailable" for failure in failures)
+    outage = is_silent and all(failure.status == "unavailable" for failure in failures)
     gathered = gather_object([(report(failures), outage)] if failures else [])
     if not gathered:
         return  # a reward returned None by itself
@@ -45,19 +44,3 @@ def nothing_scored(generations: int, rewards: Sequence[str]) -> RewardError:
         f"is learnt. {', '.join(rewards) or 'A reward'} failed (see above) or returned None. Check what it reads "
         "(columns, golds, a server)."
     )
-
-
-def reward_columns(rewards: Sequence[Reward], score: Callable[..., Scored]) -> list[Callable[..., Any]]:
-    """Make reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column."""
-    latest: dict[str, Any] = {"completions": None}
-
-    def make(index: int, label: str) -> Callable[..., Any]:
-        def column(**arguments: Any) -> list[float | None]:
-            if latest["completions"] is not arguments["completions"]:
-                latest.update(completions=arguments["completions"], values=score(arguments).values)
-            return [row[index] for row in latest["values"]]
-
-        column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
-        return column
-
-    return [make(index, reward.label) for index, reward in enumerate(rewards)]
