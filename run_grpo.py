@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
         if options.profile:
             return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
         target = run.TargetMachine(options.world_size, options.machine, options.launcher)
-        return run.check(recipe, target, problems, thorough=options.thorough, as_json=options.json)
+        return run.check(recipe, target, problems, as_json=options.json)
     with console.remembered_interrupts(signal.SIGINT) as interrupts, lock_before_launch(recipe.output_dir):
         from rlvr import run
 
@@ -95,14 +95,13 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     mode.add_argument("--check", action="store_true", help="only check: load no weights, write nothing")
     mode.add_argument("--profile", action="store_true", help="measure two generations, project the run, keep nothing")
     add("--json", action="store_true", help="with --check: print one JSON object (docs/check.md)")
-    add("--thorough", action="store_true", help="with --check: attack the rewards (docs/red-team.md)")
     add("--world_size", type=console.positive_int, metavar="N", help="with --check: check for N processes")
     add("--launcher", choices=LAUNCHERS, help="with --check: check for this launcher; default: the one in use")
     add("--machine", metavar="NAME", help="a GPU or an instance type, to estimate (--check) or price (--profile)")
     add("--profile_minutes", type=console.positive_float, metavar="N", help="with --profile: end after N minutes")
     options, overrides = parser.parse_known_args(words)
-    if not options.check and (options.json or options.thorough or options.world_size or options.launcher):
-        parser.error("--json, --thorough, --world_size and --launcher need --check")
+    if not options.check and (options.json or options.world_size or options.launcher):
+        parser.error("--json, --world_size and --launcher need --check")
     if options.machine and not (options.check or options.profile):
         parser.error("--machine needs --check or --profile")
     if options.profile_minutes is not None and not options.profile:

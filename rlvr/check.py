@@ -14,20 +14,17 @@ from rlvr.preflight.components import TargetMachine
 from rlvr.preflight.prepare import prepare_run
 
 
-def check(
-    recipe: Recipe, target: TargetMachine, known: Sequence[Problem], *, thorough: bool = False, as_json: bool = False
-) -> int:
+def check(recipe: Recipe, target: TargetMachine, known: Sequence[Problem], *, as_json: bool = False) -> int:
     """Report all problems in one pass; return the exit code.
 
     Args:
         known: errors of the recipe's text, already printed.
-        thorough: also attack the rewards.
 
     Raises:
         InputError: with all errors.
     """
     console.silence_loading_bars()
-    with prepare_run(recipe, target, only_check=True, thorough=thorough, known_problems=known) as prepared:
+    with prepare_run(recipe, target, only_check=True, known_problems=known) as prepared:
         if as_json:
             console.print_json(problems_as_json(prepared.remarks, asdict(prepared.plan)))
             return 0

@@ -112,3 +112,31 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(value, f"{name}.")
         else:
             yield name, value
+
+
+_UNSEEN = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+_BEYOND = re.compile(r"[\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]")
+
+
+def visible(text: str) -> str:
+    """Escape everything that is invisible or controls a terminal, except line ends.
+
+    Control characters, marks of writing direction, spaces without width, line separators, surrogates.
+    """
+    return _BEYOND.sub(_escaped, _UNSEEN.sub(_escaped, text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: str, limit: int, *, end: bool = False) -> str:
+    """The first, or the last, `limit` characters of the text, on one line and `visible`."""
+    # Cut before escaping: a completion may have a million characters.
+    text = text.strip()
+    cut = len(text) > limit
+    part = (text[-limit:] if end else text[:limit]) if cut else text
+    shown = visible(part.replace("\n", " ⏎ "))
+    if len(shown) > limit:
+        cut, shown = True, shown[-limit:] if end else shown[:limit]
+    return (f"…{shown}" if end else f"{shown}…") if cut else shown

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
-from rlvr.config.recipe import require_one_task
 from rlvr.errors import InputError
 
 
@@ -30,15 +29,10 @@ def main(words: Sequence[str] | None = None) -> int:
     options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
     try:
-        from rlvr.artifacts.finished_run import open_run
+        console.error(f"{options.run_dir}: loading transformers …")
+        from rlvr.evaluation import dialogue
 
-        run = open_run(options.run_dir, overrides)
-        require_one_task(run.recipe, "A dialogue")
-        console.error(f"{run.name}: loading torch and transformers …")
-        console.silence_loading_bars()
-        from rlvr.evaluation.dialogue import answer_lines
-
-        answer_lines(run, typed_lines())
+        dialogue.answer_lines(dialogue.open_run(options.run_dir, overrides), typed_lines())
     except InputError as error:
         console.error(str(error))
         return 2

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config import schema
-from rlvr.config.recipe import Recipe, load_recipe, require_one_task
+from rlvr.config.recipe import load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.errors import InputError
 
@@ -69,17 +69,6 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.error("\nInterrupted. The answers are kept: the same command continues.")
         return INTERRUPTED
-    except Exception as error:
-        if type(error).__name__ == "RewardError":
-            console.error(f"{error}\n\nThe answers are kept: correct the reward, and the same command scores them.")
-        elif type(error).__name__ == "OutOfMemoryError":
-            console.error(
-                "Out of GPU memory: the batch is too large. The answers so far are kept. Continue with the same "
-                "command and a smaller --evaluation.batch_size."
-            )
-        else:
-            raise
-        return 1
 
 
 def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[int]) -> int:
@@ -120,8 +109,20 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
             key="--output",
             path=folder,
         ) from error
-    evaluate(options, recipe, folder, interrupts)
-    return 0
+    console.error(f"{recipe.path}: loading torch and transformers …")
+    from rlvr.commands import evaluate
+
+    plan = evaluate.EvaluationPlan(
+        recipe,
+        folder,
+        adapter=options.adapter,
+        compare=bool(options.compare),
+        shots=options.shots,
+        samples=options.samples or 0,
+        engine=options.engine,
+        allow_base_mismatch=options.allow_base_mismatch,
+    )
+    return evaluate.evaluate(plan, options.limit, interrupts)
 
 
 def _take_base(words: list[str]) -> bool:
@@ -136,61 +137,6 @@ def _take_base(words: list[str]) -> bool:
         if schema.nearest(word, ["base"]):
             raise InputError(f"{word} is no option. Did you mean base?", kind="invalid-override", key="base")
     return False
-
-
-def evaluate(options: argparse.Namespace, recipe: Recipe, folder: Path, interrupts: Sequence[int]) -> None:
-    """Evaluate the base and/or the adapter, and write the results to `folder`.
-
-    Args:
-        interrupts: signals that arrived (`console.remembered_interrupts`).
-    """
-    console.error(f"{recipe.path}: loading torch and transformers …")
-    from rlvr.artifacts.run_lock import lock_run
-    from rlvr.evaluation.engines import check_engine
-    from rlvr.evaluation.evaluation_plan import EvaluationPlan, evaluate_models
-    from rlvr.evaluation.output_folder import check_not_running
-    from rlvr.training import launch
-
-    check_not_running(folder)
-    state = launch.join(recipe)
-    check_engine(options.engine, recipe, state.num_processes)
-    console.silence_loading_bars()
-    plan = EvaluationPlan(
-        recipe,
-        folder,
-        adapter=options.adapter,
-        compare=bool(options.compare),
-        shots=options.shots,
-        samples=options.samples or 0,
-        engine=options.engine,
-        allow_base_mismatch=options.allow_base_mismatch,
-    )
-    with lock_run(folder, state):
-        adapter = evaluate_models(plan, state, interrupts)
-        if state.is_main_process:
-            _update_run(folder, adapter, options.limit, measured=not options.shots)
-    state.destroy_process_group()
-
-
-def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:
-    """Write the record and the report of a run again, and add the results to its MLflow run."""
-    from rlvr import report
-    from rlvr.artifacts import directory
-    from rlvr.artifacts.result_record import record_evaluation
-    from rlvr.publishing.model_card import renew_cards
-    from rlvr.tracking import final_results
-
-    is_run = (folder / directory.STATUS).is_file()
-    if is_run:
-        console.info(f"  {report.write_report(folder)}")
-    own = adapter if is_run and adapter is not None and adapter.resolve().parent == folder.resolve() else None
-    if own is not None:
-        renew_cards(folder, own)
-    run = final_results.find_run_dir(folder, adapter)
-    for message in final_results.add_results(run, folder, limit) if run is not None else ():
-        console.info(f"  {message}")
-    if own is not None and measured and (folder / "recipe.yaml").is_file():
-        record_evaluation(folder, load_recipe(folder / "recipe.yaml"), own.resolve().name)
 
 
 if __name__ == "__main__":

@@ -18,61 +18,16 @@ from rlvr.data.io import write_rows
 
 ROWS = {"train": 400, "test": 100}
 FIRST_NAMES = {
-    "train": [
-        "Maria",
-        "James",
-        "Aisha",
-        "Pedro",
-        "Yuki",
-        "Olga",
-        "Daniel",
-        "Fatima",
-        "Lucas",
-        "Ingrid",
-        "Tomas",
-        "Priya",
-        "Helen",
-        "Samuel",
-        "Nadia",
-        "Victor",
-    ],
-    "test": ["Carla", "Ahmed", "Sofia", "George", "Mei", "Robert", "Elena", "Kofi", "Julia", "Martin"],
+    "train": "Maria James Aisha Pedro Yuki Olga Daniel Fatima Lucas Ingrid Tomas Priya Helen Samuel Nadia Victor",
+    "test": "Carla Ahmed Sofia George Mei Robert Elena Kofi Julia Martin",
 }
 LAST_NAMES = {
-    "train": [
-        "Lopez",
-        "Carter",
-        "Khan",
-        "Silva",
-        "Tanaka",
-        "Petrova",
-        "Weber",
-        "Haddad",
-        "Moreau",
-        "Larsen",
-        "Novak",
-        "Sharma",
-        "Brooks",
-        "Osei",
-        "Rossi",
-        "Stein",
-    ],
-    "test": ["Mendes", "Farouk", "Ricci", "Palmer", "Chen", "Hughes", "Popov", "Boateng", "Schmidt", "Olsen"],
+    "train": "Lopez Carter Khan Silva Tanaka Petrova Weber Haddad Moreau Larsen Novak Sharma Brooks Osei Rossi Stein",
+    "test": "Mendes Farouk Ricci Palmer Chen Hughes Popov Boateng Schmidt Olsen",
 }
 COMPANIES = {
-    "train": [
-        "northwind",
-        "bluepeak",
-        "redwood",
-        "solaris",
-        "harborline",
-        "greenfield",
-        "ironbridge",
-        "clearwater",
-        "silverline",
-        "oakhill",
-    ],
-    "test": ["sunridge", "lakeside", "brightway", "stonegate", "riverton", "maplecraft"],
+    "train": "northwind bluepeak redwood solaris harborline greenfield ironbridge clearwater silverline oakhill",
+    "test": "sunridge lakeside brightway stonegate riverton maplecraft",
 }
 ADDRESSES = (
     "{first}.{last}",
@@ -106,8 +61,8 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 
 def make_row(rng: random.Random, split: str) -> dict[str, str]:
     """Return a message of the split, and the address in it."""
-    first, last = rng.choice(FIRST_NAMES[split]), rng.choice(LAST_NAMES[split])
-    company = rng.choice(COMPANIES[split])
+    first, last = rng.choice(FIRST_NAMES[split].split()), rng.choice(LAST_NAMES[split].split())
+    company = rng.choice(COMPANIES[split].split())
     address = f"{rng.choice(ADDRESSES)}@{rng.choice(DOMAINS)}".format(
         first=first.lower(), last=last.lower(), initial=first[0].lower(), number=rng.randrange(10, 100), company=company
     )

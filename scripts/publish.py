@@ -29,14 +29,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry_run", action="store_true", help="print files, findings and card; ask and send nothing")
     parser.add_argument("--run_dir", type=Path, help="the run of an export, if it is neither beside it nor in runs/")
     options = parser.parse_args(words)
-    from rlvr.publishing.artifact import find_artifact
+    console.silence_libraries()
     from rlvr.publishing.publish import prepare, publish
 
-    console.silence_libraries()
     code = 2
     try:
         with console.SlowStep(f"Reading {options.folder}"):
-            publication = prepare(find_artifact(options.folder, options.run_dir), options.repo)
+            publication = prepare(options.folder, options.repo, options.run_dir)
         if options.dry_run:
             console.info(f"{publication.describe()}\n\n{publication.card}")
             publication.check()

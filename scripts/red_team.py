@@ -18,18 +18,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
-
-if TYPE_CHECKING:
-    from rlvr.red_team.findings import Findings
-
-
-VERDICTS = ("holds", "lenient", "untested", "broken")  # from good to bad
+from rlvr.formatting import visible
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -54,75 +48,15 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
-        parts = attack(recipe, options)
-        for label, findings in parts.items():
-            show(f"{recipe.path}{f', {label}' if label else ''}", findings)
-        worst = max(parts.values(), key=lambda findings: VERDICTS.index(findings.verdict))
-        content = {**worst.as_dict(), "verdicts": {label: one.verdict for label, one in parts.items() if label}}
-        write(content, options.json, options.run_dir)
-    except InputError as error:
-        from rlvr.rescoring.completions import visible  # messages quote completions
+        from rlvr.commands import red_team
 
-        console.error(visible(str(error)))
+        return red_team.attack(recipe, options.minutes, options.run_dir, options.json)
+    except InputError as error:
+        console.error(visible(str(error)))  # messages quote completions
         return 2
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
         return 130
-    return 1 if worst.verdict in ("broken", "untested") else 0
-
-
-def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
-    """Load the task and the rewards, and attack them; mixed tasks one by one, by their labels."""
-    with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
-        from rlvr.red_team.exercise import attack_recipe
-        from rlvr.rescoring.completions import read_completions
-        from rlvr.scoring.registry import load_rewards, load_task
-
-        rewards = load_rewards(recipe.rewards)
-        task = load_task(recipe.task)
-        completions = [] if options.run_dir is None else read_completions(str(options.run_dir)).rows
-    console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
-    return attack_recipe(
-        recipe,
-        task,
-        rewards,
-        seconds=60 * options.minutes,
-        completions=completions,
-    )
-
-
-def show(name: str, findings: Findings) -> None:
-    console.info(
-        console.bold(f"{name}: {findings.texts:,} texts scored, {findings.rows} training rows, ")
-        + console.bold(f"{console.duration(findings.seconds)}")
-    )
-    if findings.unpaid_reference is None:
-        console.info(f"  a right answer earns {findings.right:.3g}\n")
-    console.info(findings.table())
-    console.info()
-    for line in findings.sentences():
-        console.info(f"  {line}")
-    colour = console.red if findings.verdict == "broken" else console.bold
-    console.info(f"\n  {colour(f'Verdict: {findings.verdict}')}\n")
-
-
-def write(content: dict[str, Any], path: Path | None, run_dir: Path | None) -> None:
-    """Write the JSON, and the report of the run."""
-    from rlvr.artifacts.directory import write_json
-    from rlvr.red_team.findings import FILE
-
-    for file in filter(None, (path, run_dir and run_dir / FILE)):
-        try:
-            write_json(file, content)
-        except OSError as error:
-            raise InputError(
-                f"{file} can't be written: {error.strerror}. Name another file.", kind="unwritable", path=file
-            ) from error
-        console.info(f"  {file}")
-    if run_dir is not None:
-        from rlvr import report
-
-        console.info(f"  {report.write_report(run_dir)}")
 
 
 if __name__ == "__main__":

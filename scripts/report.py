@@ -28,20 +28,18 @@ def main(words: Sequence[str] | None = None) -> int:
 
     try:
         with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
-            from rlvr.report import write_comparison, write_report
-            from rlvr.tracking.final_results import replace_pages
+            from rlvr import report
 
             if len(options.run_dirs) == 1:
-                page = write_report(options.run_dirs[0], options.out)
+                page = report.write_report(options.run_dirs[0], options.out)
             else:
-                page = write_comparison(options.run_dirs, options.out)
+                page = report.write_comparison(options.run_dirs, options.out)
         console.info(str(page))
-        notices = replace_pages(options.run_dirs[-1]) if options.out is None else ()
+        for notice in report.replace_pages(options.run_dirs[-1]) if options.out is None else ():
+            console.error(notice)
     except InputError as error:
         console.error(str(error))
         return 2
-    for notice in notices:
-        console.error(notice)
     return 0
 
 

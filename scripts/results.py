@@ -50,19 +50,19 @@ def main(words: Sequence[str] | None = None) -> int:
             console.info(name)
         return 1 if problems else 0
     if options.form in ("csv", "json"):
-        file, text = options.out, {"csv": result_table.as_csv, "json": result_table.as_json}[options.form](results)
+        text = {"csv": result_table.as_csv, "json": result_table.as_json}[options.form](results)
     else:
-        file, text = options.out, result_table.as_text(results, markdown=options.form == "markdown")
-    if file is None:
+        text = result_table.as_text(results, markdown=options.form == "markdown")
+    if options.out is None:
         # A table is made for the terminal's width; other forms are for programs.
         console.write(text, sys.stdout) if options.form else console.info(text)
     else:
         try:
-            file.write_text(text + "\n", encoding="utf-8")
+            options.out.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            console.error(f"{file} can't be written: {error.strerror}. Name another file with --out.")
+            console.error(f"{options.out} can't be written: {error.strerror}. Name another file with --out.")
             return 2
-        console.info(str(file))
+        console.info(str(options.out))
     return 1 if problems or any(result.faults for result in results) else 0
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Start a host's program in a SageMaker training job. pid1.py runs it on every host. The job's environment sets
 # GRPO_RECIPE; GRPO_LAUNCHER (a file of accelerate_configs/, or python); with several instance groups GRPO_TRAIN_GROUP,
-# GRPO_JUDGE_GROUP and GRPO_ROLLOUT_GROUP; GRPO_RAY=1 for one Ray cluster of all hosts; and GRPO_PROFILE, the words of a
+# GRPO_JUDGE_GROUP; GRPO_RAY=1 for one Ray cluster of all hosts; and GRPO_PROFILE, the words of a
 # profile. See docs/sagemaker.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -85,9 +85,6 @@ judge)
     else
         fail "$GRPO_HOST has the role judge, but its program $judge was not uploaded."
     fi
-    ;;
-*)
-    fail "$GRPO_HOST has the role $GRPO_ROLE, which is not supported. Remove its instance group."
     ;;
 esac
 

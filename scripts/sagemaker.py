@@ -24,30 +24,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.errors import InputError
 from rlvr.preflight import PROFILE_MINUTES
 
-if TYPE_CHECKING:
-    from rlvr.sagemaker.cleanup import JobResources
-    from rlvr.sagemaker.job import TrainingJob
-    from rlvr.sagemaker.plan import JobPlan
-
-PROJECT = Path(__file__).resolve().parents[1]
 SHORT_KEYS = ("role", "bucket", "region", "instance_type")
 
 
 def main(words: Sequence[str] | None = None) -> int:
     # `import sagemaker` must find the SDK and not this file, in all libraries that are imported from here on.
-    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != PROJECT / "scripts"]
+    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(__file__).resolve().parent]
     words = sys.argv[1:] if words is None else words
     parser = _parser()
     if not words:
@@ -59,8 +50,16 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--profile_minutes needs --profile and a number above 0")
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
         parser.error(f"{options.command} has no option {' '.join(overrides)}")
+    if options.command in ("plan", "submit", "resume"):
+        console.error(f"{options.config or options.job}: planning and checking the job …")  # some seconds
+        if not options.hub:  # the hub's libraries read this once, when they are imported
+            os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # nothing is computed, and torch's compiler loads for a second
     try:
-        return int(globals()[f"_{options.command}"](options, overrides))
+        overrides = _with_short_keys(options, overrides)
+        from rlvr.sagemaker import commands
+
+        return commands.run(options, overrides)
     except InputError as error:
         console.error(str(error))
         return 2
@@ -132,14 +131,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
-    """The recipe's overrides, including those given as short options.
+def _with_short_keys(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
+    """The recipe's overrides, including those given as short options; the others name a job's region.
 
     Raises:
         InputError: a key is given in both forms.
     """
     short = []
-    for key in SHORT_KEYS:
+    for key in SHORT_KEYS if hasattr(options, "config") else ():
         value = getattr(options, key)
         if value is not None:
             if any(word.partition("=")[0] == f"--sagemaker.{key}" for word in overrides):
@@ -148,231 +147,6 @@ def _overrides(options: argparse.Namespace, overrides: Sequence[str]) -> list[st
             quoted = value.replace("'", "''")  # a YAML string, whatever it looks like
             short += [f"--sagemaker.{key}", f"'{quoted}'"]
     return [*overrides, *short]
-
-
-def _make_plan(
-    config: Path,
-    overrides: Sequence[str],
-    *,
-    ask_hub: bool,
-    checkpoints: str | None = None,
-    profile_minutes: float | None = None,
-) -> JobPlan:
-    console.error(f"{config}: planning and checking the job …")  # some seconds
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # nothing is computed, and torch's compiler loads for a second
-    from rlvr.sagemaker.plan import make_plan
-
-    return make_plan(config, overrides, ask_hub=ask_hub, checkpoints=checkpoints, profile_minutes=profile_minutes)
-
-
-def _profile_minutes(options: argparse.Namespace) -> float | None:
-    return (options.profile_minutes or PROFILE_MINUTES) if options.profile else None
-
-
-def _plan(options: argparse.Namespace, overrides: list[str]) -> int:
-    with _make_plan(
-        options.config,
-        _overrides(options, overrides),
-        ask_hub=options.hub,
-        profile_minutes=_profile_minutes(options),
-    ) as plan:
-        if options.json:
-            console.write(json.dumps(_as_json(plan), indent=2), sys.stdout)
-        else:
-            console.info("\n".join(plan.lines(all_files=options.files)))
-        if plan.problems:
-            console.error("\n".join(["", *map(str, plan.problems)]))
-            return 2
-    if not options.json:
-        warned = any("warning: " in line for line in (*plan.costs, *plan.preflight))
-        found = "No errors, but warnings: see above" if warned else "No problems found"
-        console.info(f"  {found}; nothing was uploaded. `submit` with the same options starts the job.")
-    return 0
-
-
-def _as_json(plan: JobPlan) -> dict[str, object]:
-    has_secret = any(problem.kind == "secret-in-request" for problem in plan.problems)
-    return {
-        "request": None if has_secret else plan.request,  # logs keep what is printed
-        "files": [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in plan.uploads],
-        "problems": [problem.as_dict() for problem in plan.problems],
-    }
-
-
-def _submit(options: argparse.Namespace, overrides: list[str]) -> int:
-    overrides = _overrides(options, overrides)
-    with _make_plan(options.config, overrides, ask_hub=options.hub, profile_minutes=_profile_minutes(options)) as plan:
-        return _start(plan, overrides, allow_duplicate=options.allow_duplicate, follow=options.follow)
-
-
-def _start(plan: JobPlan, overrides: Sequence[str], *, allow_duplicate: bool, follow: bool) -> int:
-    from rlvr.sagemaker.job import RECORD
-    from rlvr.sagemaker.submission import AlreadyRunning, submit
-
-    console.info("\n".join(plan.lines()))
-    plan.check()
-    try:
-        job = submit(plan, tuple(overrides), allow_duplicate=allow_duplicate)
-    except AlreadyRunning as running:
-        console.info(f"\n{running}")
-        job = running.job
-    else:
-        console.info(f"\n{job.name} is submitted. Its record is {plan.recipe.output_dir / RECORD}.")
-        console.info(f"  {job.link}\n  python scripts/sagemaker.py follow {job.name}")
-    return _watch(job) if follow else 0
-
-
-def _resume(options: argparse.Namespace, overrides: list[str]) -> int:
-    from rlvr.sagemaker.job import find_job
-    from rlvr.sagemaker.submission import check_resumable
-
-    job = find_job(options.job, options.region)
-    config = options.config or Path(job.recipe)
-    if not config.is_file():
-        raise InputError(
-            f"The recipe of {job.name}, {config}, is not on this machine. Name it with --config.", kind="file-not-found"
-        )
-    check_resumable(job)
-    overrides = [*job.overrides, *_overrides(options, overrides)]
-    with _make_plan(config, overrides, ask_hub=options.hub, checkpoints=job.checkpoints) as plan:
-        return _start(plan, overrides, allow_duplicate=False, follow=options.follow)
-
-
-def _follow(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.job import find_job
-
-    return _watch(find_job(options.job, options.region))
-
-
-def _watch(job: TrainingJob) -> int:
-    """Print a job's events until it ends; return the exit code."""
-    from rlvr.sagemaker import follow
-
-    console.info(f"{job.name}  {job.link}")
-    end = None
-    try:
-        for event in follow.watch(job):
-            if isinstance(event, follow.StatusChange):
-                console.info(console.bold(f"  {event.name}{f': {event.message}' if event.message else ''}"))
-            elif isinstance(event, follow.LogLine):
-                console.info(f"{console.dim(event.host)}  {event.text}")
-            elif isinstance(event, follow.JobEnd):
-                end = event
-    except KeyboardInterrupt:
-        console.info(f"\nThe job continues. `follow {job.name}` shows it again, `stop {job.name}` stops it.")
-        return 130
-    assert end is not None  # the last event of `watch`
-    console.info("\n".join(["", *follow.summary_lines(job, end)]))
-    return follow.exit_code(end)
-
-
-def _stop(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.job import find_job, stop_job
-
-    console.info(stop_job(find_job(options.job, options.region)))
-    return 0
-
-
-def _fetch(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.fetch import fetch_results
-    from rlvr.sagemaker.job import find_job
-
-    job = find_job(options.job, options.region)
-    folder = options.to or _results_folder(job)
-    names = fetch_results(job, folder, force=options.force, checkpoints=options.checkpoints)
-    for name in names:
-        console.info(f"  {folder / name}")
-    if "adapter" in names or "model" in names:
-        console.info(f"  python scripts/sagemaker.py evaluate {job.name}")
-    return 0
-
-
-def _evaluate(options: argparse.Namespace, overrides: list[str]) -> int:
-    from rlvr.sagemaker.job import find_job
-
-    job = find_job(options.job, options.region)
-    folder = options.to or _results_folder(job)
-    trained = next((folder / name for name in ("adapter", "model") if (folder / name).is_dir()), None)
-    if trained is None:
-        raise InputError(
-            f"{folder} has neither adapter/ nor model/. Run `fetch {job.name}` first.", kind="no-results", path=folder
-        )
-    if not Path(job.recipe).is_file():
-        raise InputError(
-            f"The recipe of {job.name}, {job.recipe}, is not on this machine. Use scripts/evaluate.py.",
-            kind="file-not-found",
-        )
-    # Loaded by its path, because a library is named `evaluate` too.
-    spec = importlib.util.spec_from_file_location("evaluate_script", PROJECT / "scripts" / "evaluate.py")
-    assert spec is not None and spec.loader is not None  # a .py file always has a loader
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script
-    spec.loader.exec_module(script)
-    output = [] if "--output" in overrides else ["--output", f"evaluations/{job.name}"]
-    words = ["--config", job.recipe, "--adapter", str(trained), "--compare", "base", *output]
-    return int(script.main([*words, *job.overrides, *overrides]))
-
-
-def _results_folder(job: TrainingJob) -> Path:
-    """The run's folder if it is on this machine, else runs/NAME."""
-    folder = Path(job.folder)
-    if (folder / "job.json").is_file():
-        return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    return Path("runs") / job.name
-
-
-def _cleanup(options: argparse.Namespace, _: list[str]) -> int:
-    from rlvr.sagemaker.cleanup import delete_resources, find_resources
-    from rlvr.sagemaker.job import find_job, read_record
-
-    if options.jobs:
-        jobs = [find_job(reference, options.region) for reference in options.jobs]
-    else:
-        records = [read_record(path) for path in sorted(Path("runs").glob("*/job*.json"))]
-        jobs = [job for job in records if job is not None and options.region in (None, job.region)]
-    selected = find_resources(jobs)
-    others: list[JobResources] = []
-    if options.account or not options.jobs:
-        try:
-            others = _resources_of_other_jobs(options.region, jobs)
-        except InputError as error:
-            if options.account or not jobs:
-                raise
-            console.info(f"  The account's other jobs were not listed. {error}")
-    if options.account:
-        selected += others
-    _print_resources(selected)
-    if others and not options.account:
-        console.info("Submitted elsewhere, kept without --account:")
-        _print_resources(others)
-    if all(resources.in_use for resources in selected):
-        console.info("Nothing to clean up.")
-        return 0
-    if not options.yes:
-        if not sys.stdin.isatty():
-            console.error("Nothing was deleted: add --yes to delete.")
-            return 2
-        if input("Delete? [y/N] ").strip().lower() not in ("y", "yes"):
-            console.info("Nothing was deleted.")
-            return 0
-    for resources in selected:
-        for line in delete_resources(resources):
-            console.info(f"  {line}")
-    return 0
-
-
-def _resources_of_other_jobs(region: str | None, known: list[TrainingJob]) -> list[JobResources]:
-    """Resources of the project's other jobs in the account, in the given region or in the known jobs' regions."""
-    from rlvr.sagemaker.cleanup import find_resources, list_account_jobs
-
-    names = [job.name for job in known]
-    regions: list[str | None] = [region] if region else [*dict.fromkeys(job.region for job in known)]
-    return [resources for region in regions or [None] for resources in find_resources(list_account_jobs(region, names))]
-
-
-def _print_resources(listed: Sequence[JobResources]) -> None:
-    for resources in listed:
-        console.info("\n".join(f"  {line}" for line in resources.lines()))
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ class InstanceGroup:
 
     Attributes:
         name: name in the job, by which the hosts find their role.
-        role: "train", "judge" (scores completions, on CPUs) or "rollout" (generates them).
+        role: "train" or "judge" (scores completions, on CPUs).
     """
 
     name: str
     instance_type: str
     instance_count: int = 1
-    role: Literal["train", "judge", "rollout"] = "train"
+    role: Literal["train", "judge"] = "train"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SageMakerSettings:
         launcher: a file of accelerate_configs/ without its suffix, or python; None for python on one GPU, zero3 on
             several, and cpu without GPUs.
         processes_per_host: training processes of each host without GPUs; None for one. GPUs have one each.
-        image: a whole image URI, or `key:version` of the SDK's table; None for the one in rlvr/sagemaker/images.py.
+        image: a whole image URI, or another version of the one in rlvr/sagemaker/images.py; None for that one.
         spot: whether to use spot capacity, which is cheaper and may be reclaimed.
         max_runtime_s: seconds after which the service ends the job.
         max_wait_s: with spot, the same including the wait for capacity; None for max_runtime_s and a day.

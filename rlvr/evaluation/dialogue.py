@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rlvr import console
-from rlvr.artifacts.finished_run import FinishedRun
+from rlvr.artifacts.finished_run import FinishedRun, open_run
+from rlvr.config.recipe import require_one_task
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.io import Row
 from rlvr.errors import InputError
@@ -15,9 +16,9 @@ from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import TransformersEngine
 from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.measured import choose_metric, greedy_decoding
+from rlvr.formatting import visible
 from rlvr.modeling import loading
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.rescoring.completions import visible
 from rlvr.rescoring.conversations import as_text
 from rlvr.rescoring.explain import explanation
 from rlvr.scoring.registry import load_rewards, load_task
@@ -26,6 +27,8 @@ from rlvr.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+__all__ = ["answer_lines", "open_run"]
 
 
 def answer_lines(run: FinishedRun, lines: Iterable[str]) -> None:
@@ -36,6 +39,8 @@ def answer_lines(run: FinishedRun, lines: Iterable[str]) -> None:
     """
     from datasets import Dataset
 
+    require_one_task(run.recipe, "A dialogue")
+    console.silence_loading_bars()
     recipe, task = run.recipe, load_task(run.recipe.task)
     rows = task.split((recipe.evaluation or EvaluationSpec()).split)
     metric = choose_metric(recipe.evaluation, load_rewards(recipe.rewards))

@@ -22,9 +22,6 @@ from rlvr.errors import Problem
 
 SUPPORTED = ">=0.22,<0.32"  # by TRL 1.16; the same as in pyproject.toml
 INSTALL = "Run `pip install -e '.[vllm]'` in an environment of its own"
-# The sizes of an attention head that vLLM's kernels for CPUs take; those for GPUs take all that models have.
-HEAD_SIZES_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-
 # The ranks that vLLM makes room for; an adapter takes the next larger one (vllm.config.lora.MaxLoRARanks).
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 MAX_RANK = _RANKS[-1]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rlvr.config import schema
 from rlvr.config.batch_plan import BatchSizes, batch_sizes, ddp_timeout, reward_batch_timeout
 from rlvr.config.recipe import value_of
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
-SHORT_RUN = 100  # steps below which one without effect is worth a note
 # The last third of ddp_timeout is for longer completions and workers that start again.
 REWARD_SHARE_OF_TIMEOUT = 2 / 3
 
@@ -84,32 +82,10 @@ def _factors(components: RunComponents) -> dict[str, int]:
     }
 
 
-def check_activation_checkpointing(components: RunComponents) -> Iterator[Problem]:
-    """Options of activation checkpointing go to PyTorch's function, which refuses others in the first step."""
-    key = "activation_checkpointing_kwargs"
-    options = components.settings.get(key)
-    if not isinstance(options, dict) or not components.recipe.value("activation_checkpointing"):
-        return
-    import inspect
-
-    from torch.utils.checkpoint import checkpoint
-
-    parameters = inspect.signature(checkpoint).parameters.values()
-    known = ["preserve_rng_state", "every_n_layers", "offload"]  # the last two are of transformers
-    known += [one.name for one in parameters if one.kind is one.KEYWORD_ONLY or one.name == "use_reentrant"]
-    for name in options:
-        if name not in known:
-            close = schema.nearest(str(name), known)
-            hint = f"Did you mean {close[0]}?" if close else f"It has: {', '.join(known)}."
-            yield Problem(
-                f"{key} has no option {name}. {hint}", "unknown-key", key, suggestion=close[0] if close else None
-            )
-
-
 def check_schedule(components: RunComponents) -> Iterator[Problem]:
     """The learning rate must leave its warm-up, whose first step has a rate of 0."""
-    warmup = components.settings.get("warmup_steps")
-    if components.plan is None or not warmup:
+    warmup, scheduler = components.settings.get("warmup_steps"), components.settings.get("lr_scheduler_type")
+    if components.plan is None or not warmup or scheduler == "constant":  # which has no warm-up
         return
     steps = components.plan.steps
     if 1 < steps <= warmup:
@@ -118,20 +94,12 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
             "rate is reached. Lower warmup_steps; a number below 1 is a share of the steps."
         )
         yield Problem(message, "long-warmup", "warmup_steps", level="warning")
-    if steps >= SHORT_RUN or components.settings.get("lr_scheduler_type") == "constant":  # which has no warm-up
-        return
-    if steps == 1:
+    elif steps == 1:
         message = (
             f"The run has one step, and with warmup_steps: {warmup} the learning rate of the first step is 0: nothing "
             "would be trained. Make more steps, or set warmup_steps: 0."
         )
         yield Problem(message, "zero-learning-rate", "warmup_steps")
-    elif steps > warmup:
-        message = (
-            f"With warmup_steps: {warmup:g} the learning rate of the first of {steps} steps is 0: that step changes "
-            "nothing. With warmup_steps: 0 every step trains."
-        )
-        yield Problem(message, "wasted-step", "warmup_steps", level="note")
 
 
 def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:

@@ -145,10 +145,8 @@ SCORING = (
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.
     Check(compatibility.check_versions),
-    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "dtype")),
-    Check(compatibility.check_optional_packages, reads=("attn_implementation", "use_liger_kernel")),
-    Check(compatibility.check_output_dir, reads=("output_dir",)),
-    Check(compatibility.check_time_limit),
+    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft")),
+    Check(compatibility.check_optional_packages, reads=("use_liger_kernel",)),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,
@@ -158,10 +156,8 @@ CHECKS: tuple[Check, ...] = (
         compatibility.check_best_checkpoint,
         reads=("save_strategy", "eval_strategy", "load_best_model_at_end"),
     ),
-    Check(compatibility.check_reference_model, reads=("sync_ref_model", "use_peft")),
     Check(compatibility.check_trackers, reads=("report_to",)),
     Check(publishing_checks.check_publishing, reads=("push_to_hub", "hub_model_id")),
-    Check(compatibility.check_tied_embeddings, reads=("lora_modules_to_save",), needs=("config",)),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
     Check(batch_checks.check_reward_timeouts, reads=("reward_timeout_s", "reward_batch_timeout_s", "ddp_timeout")),
     Check(compatibility.check_launcher, reads=("use_cpu", "bf16", "fp16", "optim", "load_in_4bit", "load_in_8bit")),
@@ -176,14 +172,9 @@ CHECKS: tuple[Check, ...] = (
         needs=("tokenizer",),
         after=(vllm_checks.check_vllm,),
     ),
-    Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs", "cache_implementation")),
-    Check(batch_checks.check_activation_checkpointing, reads=("activation_checkpointing_kwargs",)),
+    Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
     # Environments.
-    Check(
-        environment_checks.check_use,
-        reads=("environment", "max_tool_calling_iterations"),
-        needs=("environments",),
-    ),
+    Check(environment_checks.check_use, reads=("environment",), needs=("environments",)),
     Check(environment_checks.check_tools, needs=("environments",)),
     Check(environment_checks.check_template, needs=("environments", "tokenizer")),
     # The rows, and the rewards with them.
@@ -212,12 +203,6 @@ CHECKS: tuple[Check, ...] = (
         generation_checks.check_prompt_lengths,
         reads=("max_completion_length", "eval_strategy", "use_vllm", "vllm_max_model_length"),
         after=SCORING,
-    ),
-    Check(
-        compatibility.check_cpu_speed,
-        reads=(*BATCH_KEYS, "use_cpu", "dtype", "use_peft", "max_completion_length", "activation_checkpointing"),
-        needs=("config", "train"),
-        after=(*SCORING, batch_checks.check_batches),
     ),
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.

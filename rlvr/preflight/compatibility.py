@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from rlvr import estimates
 from rlvr.config import schema
-from rlvr.config.batch_plan import BatchPlan, batch_sizes
+from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import value_of
-from rlvr.errors import InputError, Problem
-from rlvr.modeling.threads import MIN_HIDDEN_SIZE
+from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import easy_first
+from rlvr.training.dynamic_sampling import sampling_problems
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    pass
 
 PROJECT = "grpo-recipes"
-SHORTEST_RUN_S = 60
-SHORTEST_JOB_S = 600  # a job installs its packages first
-CPU_INFO = Path("/proc/cpuinfo")
 # Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
 # the bounds.
 BROKEN = (
@@ -80,61 +71,14 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
     if key is not None and not settings.get("use_peft"):
         message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
         yield Problem(message, "conflicting-keys", key)
-    if settings.get("load_in_4bit") and settings.get("dtype") == "auto":
-        message = "dtype: auto with load_in_4bit: 4-bit weights are computed in dtype. Set dtype: bfloat16."
-        yield Problem(message, "conflicting-keys", "dtype")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
-    """Packages of their own must be installed if the recipe uses them."""
-    if not components.target.is_here:
-        return
-    for key, value, package, fix in (
-        ("attn_implementation", "flash_attention_2", "flash-attn", "Run `pip install -e '.[flash-attn]'`, or use auto"),
-        ("use_liger_kernel", True, "liger-kernel", "Run `pip install liger-kernel`, or remove the key"),
-    ):
-        if key == "attn_implementation" and "/" in str(components.settings.get(key)):
-            value, package, fix = components.settings[key], "kernels", "Run `pip install kernels`, or use auto"
-        if components.settings.get(key) == value and importlib.util.find_spec(package.replace("-", "_")) is None:
-            yield Problem(f"{key}: {package} is not installed. {fix}.", "package-not-installed", key)
-
-
-def check_output_dir(components: RunComponents) -> Iterator[Problem]:
-    folder = components.recipe.output_dir
-    if folder.exists() and not folder.is_dir():
-        yield Problem(f"output_dir: {folder} is a file. Name a folder.", "not-a-folder", "output_dir")
-    elif components.target.is_here:
-        parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        try:
-            tempfile.TemporaryFile(dir=parent).close()  # permissions alone don't tell of a read-only file system
-        except OSError as error:
-            message = f"output_dir: nothing can be written in {parent}: {error.strerror}. Name another folder."
-            yield Problem(message, "unwritable", "output_dir")
-
-
-def check_time_limit(components: RunComponents) -> Iterator[Problem]:
-    """The time limit of the environment must be a number of seconds, and any limit long enough for a start."""
-    job, limit = components.recipe.sagemaker, components.settings.get("max_runtime_s")
-    limits = (
-        ("max_runtime_s", limit, SHORTEST_RUN_S, "Loading the libraries and the model takes about a minute"),
-        (
-            "sagemaker.max_runtime_s",
-            job.max_runtime_s if job is not None else None,
-            SHORTEST_JOB_S,
-            "Installing the packages and loading the model takes minutes",
-        ),
-    )
-    for key, seconds, shortest, why in limits:
-        if seconds is not None and seconds < shortest:
-            message = (
-                f"{key} is {seconds:g}: seconds, counted from the start. {why}, so the run would stop with little or "
-                "nothing trained. Raise it."
-            )
-            yield Problem(message, "short-time-limit", key, level="warning")
-    if components.target.is_here:
-        from rlvr.training.interruption import time_limit
-
-        time_limit(limit)
+    """TRL asks for liger-kernel only after the base was measured."""
+    key = "use_liger_kernel"
+    if components.target.is_here and components.settings.get(key) and importlib.util.find_spec("liger_kernel") is None:
+        message = f"{key}: liger-kernel is not installed. Run `pip install liger-kernel`, or remove the key."
+        yield Problem(message, "package-not-installed", key)
 
 
 VALIDATION_METRICS = ("reward", "accuracy", "cut_off", "unscored", "mean_length", "rows")  # rlvr/training/train.py
@@ -168,25 +112,6 @@ def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
 def check_trackers(components: RunComponents) -> Iterable[Problem]:
     """The trackers of `report_to` must exist, be installed and have their key."""
     return trackers.tracker_problems(components.settings.get("report_to")) if components.target.is_here else ()
-
-
-def check_reference_model(components: RunComponents) -> Iterator[Problem]:
-    """With an adapter the reference is the base itself, which never moves."""
-    if components.settings.get("sync_ref_model") and components.settings.get("use_peft"):
-        message = "sync_ref_model with use_peft: the reference is the base without the adapter. Remove sync_ref_model."
-        yield Problem(message, "conflicting-keys", "sync_ref_model")
-
-
-def check_tied_embeddings(components: RunComponents) -> Iterator[Problem]:
-    """A saved copy of a tied embedding is no longer tied."""
-    copied = {"lm_head", "embed_tokens"} & set(components.settings.get("lora_modules_to_save") or [])
-    assert components.config is not None
-    if copied and getattr(components.config.get_text_config(), "tie_word_embeddings", False):
-        message = (
-            f"lora_modules_to_save: {components.settings['model_name_or_path']} shares its embeddings between input "
-            f"and output; saving {' and '.join(sorted(copied))} would train a separate copy. Remove it."
-        )
-        yield Problem(message, "tied-embeddings", "lora_modules_to_save")
 
 
 def check_launcher(components: RunComponents) -> Iterable[Problem]:
@@ -223,8 +148,6 @@ def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
     if not components.settings.get("dynamic_sampling"):
         return []
-    from rlvr.training.dynamic_sampling import sampling_problems
-
     sizes = batch_sizes(components.recipe, components.processes)
     return sampling_problems(components.settings, sizes.completions // components.processes, sizes.group)
 
@@ -257,33 +180,3 @@ def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     if single and components.train is not None and components.recipe.value("curriculum") != "none":
         easy_first(components.train, 1, seed=0)
     return ()
-
-
-def check_cpu_speed(components: RunComponents) -> Iterator[Problem]:
-    """Note keys that make a step faster on this CPU. They don't matter for models of the size of the bundled ones."""
-    settings, config, plan = components.settings, components.config, components.plan
-    if not settings.get("use_cpu") or not components.target.is_here or config is None or plan is None:
-        return
-    if config.get_text_config().hidden_size < MIN_HIDDEN_SIZE:
-        return
-    if value_of(settings, "activation_checkpointing") and _fits_without_checkpointing(components, config, plan):
-        message = "activation_checkpointing: false saves about a third of a step on a CPU, and memory allows it."
-        yield Problem(message, "slow-setting", "activation_checkpointing", level="note")
-    native = CPU_INFO.is_file() and re.search("avx512_bf16|amx_bf16", CPU_INFO.read_text(encoding="utf-8"))
-    if native and settings.get("use_peft") and settings.get("dtype") == "float32":
-        message = f"dtype: bfloat16 with bf16: true is faster on this CPU, which has {native[0]}."
-        yield Problem(message, "slow-dtype", "dtype", level="note")
-
-
-def _fits_without_checkpointing(components: RunComponents, config: PretrainedConfig, plan: BatchPlan) -> bool:
-    """Whether all processes together need at most half of the free memory: the estimate is made for GPUs."""
-    import psutil
-
-    recipe = components.recipe
-    recipe = replace(recipe, settings={**recipe.settings, "activation_checkpointing": False})
-    with contextlib.suppress(InputError):  # an architecture that the estimate does not know
-        needed = estimates.estimate(
-            recipe, config, components.processes, launch.launcher(), None, prompt_tokens=plan.longest_prompt or 0
-        )
-        return needed.memory.peak * components.processes <= psutil.virtual_memory().available / 2
-    return False

@@ -12,6 +12,7 @@ from rlvr.config.batch_plan import BatchPlan, plan_batches
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.environments.loading import Environment, load_environments
+from rlvr.evaluation.measured import choose_metrics
 from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
 from rlvr.scoring.registry import load_reward, load_rewards, load_task
@@ -147,8 +148,6 @@ def load_components(
         with_model: whether to load the tokenizer and the model's configuration.
         with_metric: whether to choose the metric, which needs a right reward for each task.
     """
-    from rlvr.evaluation import choose_metrics
-
     each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
     rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
     task = attempt(lambda: load_task(recipe.task), "tasks" if recipe.task.parts else "task.name")

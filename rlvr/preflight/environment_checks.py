@@ -18,7 +18,7 @@ TOOL_MODEL = "Qwen/Qwen3-0.6B"  # whose chat template renders tools
 
 def check_use(components: RunComponents) -> Iterator[Problem]:
     """Keys and rewards that need an environment, and what does not work with one."""
-    settings, environments = components.settings, components.environments or ()
+    environments = components.environments or ()
     asking = [
         reward for reward in components.all_rewards if ENVIRONMENTS in inspect.signature(reward.function).parameters
     ]
@@ -28,9 +28,6 @@ def check_use(components: RunComponents) -> Iterator[Problem]:
                 f"The reward {reward.name} asks for environments. Add a section environment, or remove the reward."
             )
             yield Problem(message, "missing-environment", f"rewards.{reward.name}")
-        if settings.get("max_tool_calling_iterations") is not None:
-            message = "max_tool_calling_iterations has no effect without a section environment. Add one, or remove it."
-            yield Problem(message, "no-effect", "max_tool_calling_iterations", level="warning")
         return
     for reward in asking:
         if is_remote(reward.where):
@@ -60,20 +57,13 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
             )
             yield Problem(message, "invalid-tool", environment.name)
         for tool in environment.tools:
-            method = getattr(environment.cls, tool)
-            place = f"The tool {tool} of the environment {environment.name}"
-            parameters = list(inspect.signature(method).parameters.values())[1:]
-            untyped = [parameter.name for parameter in parameters if parameter.annotation is parameter.empty]
-            if untyped:
-                message = f"{place} has no type hint for {' and '.join(untyped)}. Add one."
-                yield Problem(message, "invalid-tool", environment.name)
-                continue
             try:
                 environment.tool_schema(tool)
             except (DocstringParsingException, TypeHintParsingException) as error:
                 message = (
-                    f"{place} can't be described to the model: {str(error).rstrip('.')}. Give it a docstring in "
-                    "Google's style, which describes each argument under Args:."
+                    f"The tool {tool} of the environment {environment.name} can't be described to the model: "
+                    f"{str(error).rstrip('.')}. Give it type hints, and a docstring in Google's style, which describes "
+                    "each argument under Args:."
                 )
                 yield Problem(message, "invalid-tool", environment.name)
 

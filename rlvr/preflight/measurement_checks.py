@@ -52,14 +52,6 @@ def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
 def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iterator[Problem]:
     available = len(task.split(evaluation.split))
     rows = min(available, evaluation.rows or available)
-    if 0 < available < (evaluation.rows or 0):
-        yield Problem(
-            f"evaluation.rows is {evaluation.rows:,}, but the split {evaluation.split}{of_task} has {available:,} "
-            "rows: all are measured. Lower it, or give the task more rows.",
-            "too-few-rows",
-            "evaluation.rows",
-            level="warning",
-        )
     if not rows or half_width(rows) <= MAX_HALF_WIDTH:
         return
     wanted = [

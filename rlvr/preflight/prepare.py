@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
+from accelerate.utils import broadcast_object_list, gather_object
+
 from rlvr import estimates, evaluation
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
@@ -33,7 +35,6 @@ from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
 from rlvr.preflight.environment_trial import try_environments
-from rlvr.preflight.reward_attack import attack_rewards
 from rlvr.preflight.reward_contract import check_contract
 from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.vllm_checks import choose_engine
@@ -96,7 +97,6 @@ def prepare_run(
     *,
     state: PartialState | None = None,
     only_check: bool = False,
-    thorough: bool = False,
     known_problems: Iterable[Problem] = (),
 ) -> Iterator[PreparedRun]:
     """Load, check and open a run; its resources stay open as long as the context lasts.
@@ -105,7 +105,6 @@ def prepare_run(
         target: where the recipe will run, if not on this machine.
         state: of the processes that have joined already (`launch.join`).
         only_check: don't wait for reward servers that can't be reached.
-        thorough: also attack the rewards, for half a minute.
         known_problems: errors of the recipe's text, already reported. With any, the run is refused.
 
     Raises:
@@ -139,7 +138,7 @@ def prepare_run(
         waits_for_services=not only_check,
     ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
-        environment = _try_rewards(components, metric, scorer, state, findings, resumption.fresh, thorough)
+        environment = _try_rewards(components, metric, scorer, state, findings, resumption.fresh)
         if findings.errors or findings.known_problems:
             _refuse(findings, state)
         plan = components.plan
@@ -179,26 +178,21 @@ def _try_rewards(
     state: PartialState,
     findings: Findings,
     fresh: bool,
-    thorough: bool,
 ) -> dict[str, str]:
     """Contact the services of the rewards, and try the rewards of a fresh run. Collective.
 
     Returns:
         What scores depend on beside the recipe.
     """
-    from accelerate.utils import broadcast_object_list, gather_object
-
-    recipe, task, rewards = components.recipe, components.task, components.rewards
-    assert task is not None and rewards is not None
-    services = list(contact_services(recipe, scorer, required=fresh))
+    rewards = components.rewards
+    assert rewards is not None
+    services = list(contact_services(components.recipe, scorer, required=fresh))
     if state.num_processes > 1:
         services = gather_object(services)  # some of the processes may not reach a service
     findings.add(services)
     unusable = any(problem.level == "error" for problem in services)
     if fresh and state.is_main_process and not unusable:
         findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
-        if thorough and not findings.errors:
-            findings.add(attack_rewards(recipe, task, rewards))
     if fresh and state.num_processes > 1:
         # Only the main process tries the rewards, but all processes must refuse the run, or none.
         of_main = broadcast_object_list([findings.problems])[0]
@@ -221,8 +215,6 @@ def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, s
 
     Machines may differ in what is installed: all take transformers if one must.
     """
-    from accelerate.utils import gather_object
-
     recipe, why = components.recipe, ""
     if recipe.settings["rollouts"] == "auto":
         earlier = earlier_engine(recipe) if components.target.is_here else None
@@ -343,8 +335,6 @@ def _estimate_lines(estimate: estimates.Estimate | None) -> list[str]:
 
 def _in_rounds(recipe: Recipe, estimate: estimates.Estimate | None, processes: int) -> Recipe:
     """The recipe with the completions that transformers generates at once, the same number on all processes."""
-    from accelerate.utils import gather_object
-
     rows = [estimate.setup.at_once] if estimate is not None and not estimate.setup.vllm else []
     rows = gather_object(rows) if processes > 1 else rows
     if not rows:

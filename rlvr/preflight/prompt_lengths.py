@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import TemplateError
+
 from rlvr.config.recipe import Recipe
 from rlvr.console import ProgressBar
 from rlvr.data.splits import prompt_characters
 from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
+from rlvr.modeling.generation import prompt_tokens
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -124,8 +127,6 @@ def _refused_prompts(
     template_options: Mapping[str | None, Mapping[str, Any]],
 ) -> Iterator[Problem]:
     """Render a prompt of each sequence of roles: one that the chat template refuses would end training at its step."""
-    from jinja2 import TemplateError
-
     counts: dict[tuple[Any, ...], list[int]] = {}
     for row, (prompt, label) in enumerate(rows):
         if not isinstance(prompt, str):
@@ -188,8 +189,6 @@ def _token_counts(
     template_options: Mapping[str | None, Mapping[str, Any]],
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[int]:
-    from rlvr.modeling.generation import prompt_tokens
-
     sizes: list[int] = []
     for start in range(0, len(rows), TOKENISED_AT_A_TIME):
         for label, batch in itertools.groupby(rows[start : start + TOKENISED_AT_A_TIME], key=lambda row: row[1]):

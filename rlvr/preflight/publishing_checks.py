@@ -8,12 +8,10 @@ from rlvr.errors import InputError, Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.publishing.settings import check_id, find_token
 
-_WITHOUT_EFFECT = ("hub_strategy", "hub_always_push", "hub_revision")
-
 
 def check_publishing(components: RunComponents) -> Iterator[Problem]:
-    """The keys of `push_to_hub`, and the token, if the run pushes from this machine or from a job without a secret."""
-    settings, job = components.settings, components.recipe.sagemaker
+    """The keys of `push_to_hub`, and the token, if the run pushes from this machine."""
+    settings = components.settings
     if not settings.get("push_to_hub"):
         return
     if not settings.get("hub_model_id"):
@@ -30,13 +28,3 @@ def check_publishing(components: RunComponents) -> Iterator[Problem]:
         except InputError as error:
             later = "Or set push_to_hub: false, and publish after the run with scripts/publish.py."
             yield Problem(f"push_to_hub: {error} {later}", error.kind, "push_to_hub")
-    if job is not None and components.target.machine is not None and not job.hf_token_secret_arn:
-        message = (
-            "push_to_hub: a job has no token of the hub. Set sagemaker: {hf_token_secret_arn: …}, or push_to_hub: "
-            "false, and publish the fetched run with scripts/publish.py."
-        )
-        yield Problem(message, "hub-token-missing", "push_to_hub")
-    unused = [key for key in _WITHOUT_EFFECT if key in components.recipe.lines]
-    if unused:
-        message = f"{', '.join(unused)}: no effect. The model is pushed once, after the report"
-        yield Problem(message, "unused-key", unused[0], level="note")

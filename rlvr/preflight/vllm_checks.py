@@ -10,7 +10,6 @@ from rlvr import estimates
 from rlvr.config.recipe import value_of, with_engine
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.vllm_engines import (
-    HEAD_SIZES_ON_CPU,
     MAX_RANK,
     adapts_embeddings,
     architectures,
@@ -77,7 +76,7 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
 
 
 def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
-    """An architecture or a head size that the installed vLLM lacks; nothing where none is installed."""
+    """An architecture that the installed vLLM lacks; nothing where none is installed."""
     settings, config = components.settings, components.config
     if config is None or installation_problem(asked) is not None:
         return
@@ -93,12 +92,6 @@ def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
             f"vLLM takes no adapter of {min(embeddings)} for this model. Remove it, or set rollouts: transformers."
         )
         yield Problem(message, "unsupported-model", "lora_target_modules")
-    text = config.get_text_config()
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    if settings.get("use_cpu") and size not in HEAD_SIZES_ON_CPU:
-        sizes = ", ".join(map(str, HEAD_SIZES_ON_CPU))
-        message = f"The model's heads have {size} numbers; on a CPU vLLM takes {sizes}. Set rollouts: transformers."
-        yield Problem(message, "unsupported-model", "model_name_or_path")
 
 
 def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
@@ -107,11 +100,6 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
     if components.processes % (size := value_of(settings, "vllm_tensor_parallel_size")):
         message = f"vllm_tensor_parallel_size is {size}, which doesn't divide the {components.processes} processes."
         yield Problem(f"{message} Set a divisor, such as 1.", "conflicting-keys", "vllm_tensor_parallel_size")
-    for key, default in (("vllm_enable_sleep_mode", False), ("vllm_base_quantization", "none")):
-        if settings.get("use_cpu") and (value := settings.get(key, default)) != default:
-            yield Problem(
-                f"{key}: {value} with use_cpu: vLLM has it on GPUs alone. Remove it.", "conflicting-keys", key
-            )
     if merged and value_of(settings, "vllm_base_quantization") != "none":
         message = "vllm_base_quantization: 16-bit weights are sent at each update, which 4-bit ones can't take."
         yield Problem(f"{message} Remove it, or train an adapter.", "conflicting-keys", "vllm_base_quantization")
@@ -136,11 +124,6 @@ def _server_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     if value_of(settings, "vllm_base_quantization") != "none":
         message = "vllm_base_quantization with vllm_mode: server: a server keeps the base that it was started with."
         yield Problem(f"{message} Remove it.", "conflicting-keys", "vllm_base_quantization")
-    if settings.get("use_cpu") and not sends_adapter(settings):
-        message = (
-            "vllm_mode: server with use_cpu: TRL sends all weights by NCCL, which needs GPUs. Train an adapter with "
-        )
-        yield Problem(f"{message}vllm_weight_sync: adapter, or set colocate.", "conflicting-keys", "vllm_mode")
 
 
 def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

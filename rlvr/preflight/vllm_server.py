@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -50,9 +49,6 @@ def check_vllm_server(components: RunComponents) -> Iterator[Problem]:
     for fault in faults:
         message = f"The vLLM server at {url}: {fault}. Restart it: {start_command(settings)}"
         yield Problem(message, "wrong-vllm-server", key)
-    if not sends_adapter(settings) and not _is_free(port := value_of(settings, "vllm_group_port")):
-        message = f"vllm_group_port: port {port} is in use on this host. Set another one."
-        yield Problem(message, "port-in-use", "vllm_group_port")
 
 
 def start_command(settings: Mapping[str, Any]) -> str:
@@ -105,13 +101,3 @@ def _faults(settings: Mapping[str, Any], server: Mapping[str, Any], env: Mapping
         yield f"it takes adapters up to rank {lora['max_lora_rank']}, and lora_r is {rank}"
     if not env.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING"):
         yield "it doesn't load adapters while it runs"
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as free:
-        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just closed is free
-        try:
-            free.bind(("", port))
-        except OSError:
-            return False
-    return True

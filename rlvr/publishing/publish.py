@@ -12,7 +12,7 @@ from rlvr import console
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import byte_count
 from rlvr.publishing import hub
-from rlvr.publishing.artifact import Artifact, find_artifact
+from rlvr.publishing.artifact import find_artifact
 from rlvr.publishing.curves_image import draw_curves
 from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
 from rlvr.publishing.settings import check_id
@@ -49,12 +49,16 @@ class Publication:
             raise InputError(problems=self.problems)
 
 
-def prepare(artifact: Artifact, repo: str) -> Publication:
-    """Write the card of an artifact, and list and scan all files. Nothing is sent.
+def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication:
+    """Write the card of a run or of an export, and list and scan all files. Nothing is sent.
+
+    Args:
+        run_dir: the run of an export, if it is not found by itself.
 
     Raises:
-        InputError: of kind "invalid-repository".
+        InputError: there is nothing to publish, or of kind "invalid-repository".
     """
+    artifact = find_artifact(folder, run_dir)
     check_id(repo)
     run, folder = artifact.run, artifact.folder
     image = draw_curves(run)
@@ -90,7 +94,7 @@ def publish_run(run_dir: Path, model_folder: Path, settings: Mapping[str, Any]) 
     words = ["python", "scripts/publish.py", str(run_dir), "--repo", repo, *(["--private"] if private else [])]
     later = f"The run is done and saved: {model_folder}. To publish it later: {shlex.join(words)}"
     try:
-        address = publish(prepare(find_artifact(run_dir), repo), repo, private=private)
+        address = publish(prepare(run_dir, repo), repo, private=private)
     except InputError as error:
         console.error(f"{error}\n  {later}")
         return 1

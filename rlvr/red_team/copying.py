@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.formatting import one_line
 from rlvr.red_team.correctness import WORKS
 from rlvr.red_team.target import Target, short_answers
-from rlvr.rescoring.completions import one_line
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.signature import columns_read
 from rlvr.verifiers.completion_text import completion_text

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rlvr import console
+from rlvr.formatting import one_line, visible
 from rlvr.red_team.attacks import is_guess, template
 from rlvr.red_team.copying import Copying
 from rlvr.red_team.correctness import Earnings
-from rlvr.rescoring.completions import one_line, visible
 
 Verdict = Literal["holds", "lenient", "untested", "broken"]
 FILE = "red_team.json"  # in a run directory

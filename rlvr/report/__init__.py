@@ -17,5 +17,6 @@ from __future__ import annotations
 
 from rlvr.report.comparison import write_comparison
 from rlvr.report.page import write_report
+from rlvr.tracking.final_results import replace_pages
 
-__all__ = ["write_comparison", "write_report"]
+__all__ = ["replace_pages", "write_comparison", "write_report"]

@@ -16,8 +16,7 @@ from rlvr.artifacts.evaluation import Difference, Estimate, Evaluation, Score
 from rlvr.artifacts.evaluation_summary import ABSENT, gain_cell
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
-from rlvr.formatting import count, flatten, mapping, p_value_text, percent
-from rlvr.rescoring.completions import visible
+from rlvr.formatting import count, flatten, mapping, p_value_text, percent, visible
 
 KEPT = ("run", "accuracy", "gain (95 % interval)", "not judged")  # columns that stay, even if all runs agree
 LEADING = ("model", "recipe", "task", "rows")  # of the line above a table

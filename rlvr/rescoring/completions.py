@@ -22,7 +22,7 @@ from rlvr.data.io import Row, read_rows
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import FROM_TRAINER, Task
 from rlvr.errors import InputError
-from rlvr.formatting import count
+from rlvr.formatting import count, one_line
 from rlvr.rescoring.conversations import as_json, as_text, without_nulls
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.signature import named_parameters
@@ -263,35 +263,3 @@ def _key(prompt: Any) -> str:
     if isinstance(prompt, list):  # of messages; parquet may have added nulls to role and content
         prompt = [(item.get("role"), item.get("content")) if isinstance(item, dict) else item for item in prompt]
     return as_json(prompt)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Showing
-
-
-_UNSEEN = re.compile(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-_BEYOND = re.compile(r"[\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]")
-
-
-def visible(text: str) -> str:
-    """Escape everything that is invisible or controls a terminal, except line ends.
-
-    Control characters, marks of writing direction, spaces without width, line separators, surrogates.
-    """
-    return _BEYOND.sub(_escaped, _UNSEEN.sub(_escaped, text))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
-
-
-def one_line(text: str, limit: int, *, end: bool = False) -> str:
-    """The first, or the last, `limit` characters of the text, on one line and `visible`."""
-    # Cut before escaping: a completion may have a million characters.
-    text = text.strip()
-    cut = len(text) > limit
-    part = (text[-limit:] if end else text[:limit]) if cut else text
-    shown = visible(part.replace("\n", " ⏎ "))
-    if len(shown) > limit:
-        cut, shown = True, shown[-limit:] if end else shown[:limit]
-    return (f"…{shown}" if end else f"{shown}…") if cut else shown

@@ -13,8 +13,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
-from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, shorten
-from rlvr.rescoring.completions import one_line, visible
+from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, one_line, shorten, visible
 from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
 from rlvr.rescoring.scores import Scores, recorded_names, reward_arguments
 from rlvr.scoring.reward import WHY, Reward

@@ -155,24 +155,6 @@ def group_stats(rows: Sequence[Row], totals: Sequence[float | None], size: int) 
     return GroupStats(len(groups), sum(sizes), min(sizes), max(sizes), equal)
 
 
-def by_step(rows: Sequence[Row], scores: Scores) -> dict[int, tuple[ColumnStats, list[ColumnStats]]]:
-    """Statistics of the totals and of each reward for each step; empty with fewer than two steps."""
-    steps: dict[int, list[int]] = {}
-    for number, row in enumerate(rows):
-        if isinstance(row.get("step"), int):
-            steps.setdefault(row["step"], []).append(number)
-    if len(steps) < 2:
-        return {}
-    columns = list(zip(*scores.values, strict=True))
-    return {
-        step: (
-            column_stats([scores.totals[number] for number in numbers]),
-            [column_stats([column[number] for number in numbers]) for column in columns],
-        )
-        for step, numbers in sorted(steps.items())
-    }
-
-
 def as_dict(
     scores: Scores, recorded: Sequence[RecordedComparison], groups: GroupStats, disagreements: Sequence[Disagreement]
 ) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _FIXES = (
         "aws-access-denied",
         "Your policy lacks this action: see docs/sagemaker/caller-policy.json.",
     ),
-    ("ResourceLimitExceeded", "quota-too-small", "`plan` names the quota and links to the console that raises it."),
+    ("ResourceLimitExceeded", "quota-too-small", "`plan` links to the console that raises it."),
     ("ResourceInUse", "job-name-taken", "A job name can be used only once. Wait a second and submit again."),
     ("CapacityError", "no-capacity", "Try again later, or use another instance type or region."),
 )

@@ -48,11 +48,7 @@ _OTHER_ACCELERATOR_FAMILY = re.compile(r"ml\.(?:trn|inf)[0-9][a-z0-9-]*\.")
 
 
 def image_uri(image: str | None, region: str, instance_type: str) -> str:
-    """The URI of an image.
-
-    Args:
-        image: a URI, `key:version` of the SDK's table, or None for the one above. The SDK is asked only for images
-            that are not written here.
+    """The URI of an image: one as it is, or one of AWS's by `key:version`; None for the default.
 
     Raises:
         InputError: the image or the region is unknown.
@@ -60,31 +56,16 @@ def image_uri(image: str | None, region: str, instance_type: str) -> str:
     if image is not None and "/" in image:
         return image
     key, _, version = (image or f"{KEY}:{VERSION}").partition(":")
-    if key == KEY and version in _CUDA and region in _ACCOUNTS:
-        build = _CUDA[version] if has_gpus(instance_type) else "cpu"
-        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-        return f"{_ACCOUNTS[region]}.dkr.ecr.{region}.{suffix}/pytorch:{version}-{build}-amzn2023-sagemaker"
-    try:
-        from sagemaker.core import image_uris
-
-        return str(
-            image_uris.retrieve(
-                key, region, version=version or "latest", instance_type=instance_type, image_scope="training"
-            )
+    if key != KEY or version not in _CUDA or region not in _ACCOUNTS:
+        raise InputError(
+            f"No image {key}:{version} is known for {region}. Check the region, take a version of {KEY} from "
+            f"{', '.join(_CUDA)}, or name a whole URI (--sagemaker.image).",
+            kind="unknown-image",
+            key="image",
         )
-    except ImportError as error:
-        reason = "the SDK's table of images is not installed (pip install sagemaker-core)"
-        raise _unknown(f"{key}:{version}", region, reason) from error
-    except (ValueError, KeyError, FileNotFoundError) as error:
-        raise _unknown(f"{key}:{version}", region, " ".join(str(error).split()).rstrip(".")) from error
-
-
-def _unknown(image: str, region: str, reason: str) -> InputError:
-    return InputError(
-        f"There is no image {image} for {region}: {reason}. Check the region, or name a whole URI (--sagemaker.image).",
-        kind="unknown-image",
-        key="image",
-    )
+    build = _CUDA[version] if has_gpus(instance_type) else "cpu"
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"{_ACCOUNTS[region]}.dkr.ecr.{region}.{suffix}/pytorch:{version}-{build}-amzn2023-sagemaker"
 
 
 def has_gpus(instance_type: str) -> bool:

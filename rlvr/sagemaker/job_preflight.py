@@ -9,16 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError, Problem
+from rlvr.estimates import Estimate
 from rlvr.estimates.machines import INSTANCES
+from rlvr.modeling.loading import find_model
+from rlvr.preflight.check import check_components
+from rlvr.preflight.components import TargetMachine, load_components
 from rlvr.sagemaker import request
-
-if TYPE_CHECKING:
-    from rlvr.estimates import Estimate
+from rlvr.training import trl_config
 
 # Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {
@@ -57,10 +61,6 @@ class PreflightResult:
 
 def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightResult:
     """Check a recipe for the hosts of its section. The hub is asked only if the environment allows it."""
-    from rlvr.preflight.check import check_components
-    from rlvr.preflight.components import TargetMachine, load_components
-    from rlvr.training import trl_config
-
     problems: list[Problem] = []
     notes: list[str] = []
 
@@ -81,7 +81,9 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     if not is_loadable:
         notes.append(_not_checked("the model, nor whether it fits the machine"))
     process_count = processes or train.instance_count
-    target = TargetMachine(process_count, launcher=request.launcher_of(settings))
+    on_cpus = recipe.settings.get("use_cpu")
+    machine = train.instance_type if train.instance_type in INSTANCES and not on_cpus else None
+    target = TargetMachine(process_count, machine, request.launcher_of(settings))
     components = load_components(recipe, target, process_count, attempt, with_model=is_loadable)
     task, config, tokenizer = components.task, components.config, components.tokenizer
     if components.rewards:
@@ -91,30 +93,19 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     findings = check_components(components)
     problems += findings.errors
     lines: list[str] = []
-    estimate = None
+    estimate: Estimate | None = None
     plan = components.plan if not findings.errors else None
     if task is not None and plan is not None:
         remarks = [problem for problem in findings.problems if problem.level != "error"]
         lines += [*task.notes, *plan.lines(), *map(str, remarks)]
     if task is not None and config is not None and tokenizer is not None and plan is not None and not problems:
         attempt(lambda: trl_config.check_config(recipe, task.stop_strings, elsewhere=process_count), "")
-        machine = INSTANCES.get(train.instance_type)
-        if machine is None and not recipe.settings.get("use_cpu"):
+        if not machine and not on_cpus:
             notes.append(
                 f"not checked: memory and bfloat16, since the GPUs of {train.instance_type} are not known here."
             )
-        if machine is not None and processes is not None and not recipe.settings.get("use_cpu"):
-            from rlvr import estimates
-
-            estimate = estimates.estimate(
-                recipe,
-                config,
-                processes,
-                request.launcher_of(settings),
-                machine,
-                prompt_tokens=plan.longest_prompt or 0,
-                steps=plan.steps,
-            )
+        estimate = components.estimate(recipe) if machine and processes is not None else None
+        if estimate is not None:
             lines += estimate.lines()
             if estimate.is_far_over and not settings.ignore_estimate:
                 message = (
@@ -131,16 +122,12 @@ def _not_checked(what: str) -> str:
 
 def _is_loadable(recipe: Recipe) -> bool:
     """Whether the model is on this machine or the hub may be asked. It avoids the 4-second import of transformers."""
-    from rlvr.modeling.loading import find_model
-
     try:
         name = find_model(str(recipe.settings["model_name_or_path"]))
     except InputError:
         return True  # loading it raises this error again
     if os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") or os.path.isdir(name):
         return True
-    from huggingface_hub import try_to_load_from_cache
-
     revision = recipe.settings.get("model_revision")
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
 

@@ -92,6 +92,16 @@ class JobPlan:
         """Raise all problems as one InputError."""
         raise_problems(self.problems)
 
+    def as_dict(self) -> dict[str, Any]:
+        """The request, the files and the problems, for JSON; no request that holds a secret."""
+        has_secret = any(problem.kind == "secret-in-request" for problem in self.problems)
+        files = [{"name": f"{file.channel}/{file.name}", "bytes": file.size, "to": uri} for file, uri in self.uploads]
+        return {
+            "request": None if has_secret else self.request,
+            "files": files,
+            "problems": [problem.as_dict() for problem in self.problems],
+        }
+
     def lines(self, *, all_files: bool = False) -> list[str]:
         """The plan as text."""
         return [
@@ -136,7 +146,6 @@ class JobPlan:
         ]
         if needed:
             facts.append(("", quotas.console_url(settings.region)))
-            facts += [("", line) for line in quotas.lookup_command(needed, settings.region).split("\n")]
         return facts
 
     def _file_lines(self, all_files: bool) -> list[str]:
@@ -170,7 +179,6 @@ def make_plan(
     path: Path,
     overrides: Sequence[str] = (),
     *,
-    ask_hub: bool = True,
     checkpoints: str | None = None,
     profile_minutes: float | None = None,
 ) -> JobPlan:
@@ -178,16 +186,12 @@ def make_plan(
 
     Args:
         overrides: `--key value` words for the recipe, such as `--sagemaker.KEY value` for its section.
-        ask_hub: whether the Hugging Face hub may be asked for the model's configuration and the data. False holds for
-            the rest of the process, because the hub's libraries read it once.
         checkpoints: S3 URI of an earlier job's checkpoints to continue from.
         profile_minutes: plan a short job that measures two generations and keeps nothing (`run_grpo.py --profile`).
 
     Raises:
         InputError: the recipe can't be read. Problems of the job are in the plan's `problems`.
     """
-    if not ask_hub:
-        os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     folder = tempfile.TemporaryDirectory(prefix="sagemaker-job-")
     try:
         recipe, settings = _load(path, overrides, checkpoints)
@@ -237,7 +241,8 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
         requirements = re.findall(r"^[\w.-]+(?:\[\w+\])?", (files.code / "requirements.txt").read_text(), re.MULTILINE)
         plan.notes.append(
             f"Network isolation: pip can't install anything. The image must have {', '.join(requirements)}, in the "
-            "versions of job-constraints.txt (docker/README.md), and data must be local files or channels."
+            "versions of job-constraints.txt (docker/README.md). Model and data must be local or channels, and rewards "
+            "local, on Ray or on judge hosts. No secret, hub or tracker is reached."
         )
     if not problems:
         channels = dict.fromkeys(file.channel for file in files.files)

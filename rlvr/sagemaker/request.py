@@ -33,7 +33,6 @@ _CODE = "/opt/ml/input/data/code"
 # Process 1 of the container must not be bash, which would drop SIGTERM: see pid1.py.
 ENTRYPOINT = ["python3", f"{_CODE}/rlvr/sagemaker/container/pid1.py"]
 ARGUMENTS = ["bash", f"{_CODE}/scripts/run_finetuning.sh"]
-TENSORBOARD = "/opt/ml/output/tensorboard"
 # Keys of the section and their fields of the request. A key without a value leaves its field out.
 _FIELDS = {
     "role": "RoleArn",
@@ -112,14 +111,8 @@ def own_environment(recipe: Recipe, settings: SageMakerSettings) -> dict[str, st
         "MLFLOW_TRACKING_URI": settings.mlflow_tracking_uri,
         "MLFLOW_EXPERIMENT_NAME": settings.mlflow_experiment,
         "GRPO_RAY": "1" if reward_hosts.uses_job_ray_cluster(recipe) else None,
-        "TENSORBOARD_LOGGING_DIR": TENSORBOARD if reports_to(recipe, "tensorboard") else None,
     }
     return variables | {name: value for name, value in optional.items() if value}
-
-
-def reports_to(recipe: Recipe, tracker: str) -> bool:
-    trackers = recipe.settings.get("report_to")
-    return tracker in ([trackers] if isinstance(trackers, str) else list(trackers or []))
 
 
 def recipe_digest(recipe: Mapping[str, Any]) -> str:
@@ -207,9 +200,6 @@ def build_request(
             section, _, leaf = field.rpartition(".")
             place = request.setdefault(section, {}) if section else request
             place[leaf] = list(value) if isinstance(value, tuple) else value
-    if reports_to(recipe, "tensorboard"):
-        board = {"S3OutputPath": f"{root_uri(settings)}/{name}/tensorboard", "LocalPath": TENSORBOARD}
-        request["TensorBoardOutputConfig"] = board
     return request
 
 
@@ -222,34 +212,22 @@ def _channel(name: str, uri: str) -> dict[str, Any]:
 # The service's limits
 
 
-def _data_loader() -> Any:
-    """botocore's loader of its tables, which needs no client, region or credentials.
+@functools.cache
+def _request_shape() -> StructureShape:
+    """The shape of CreateTrainingJob in botocore's service model, which needs no client, region or credentials.
 
     Raises:
         InputError: botocore is not installed.
     """
     try:
         import botocore.session
+        from botocore.model import ServiceModel
     except ImportError as error:
         raise InputError(NOT_INSTALLED, kind="missing-package") from error
-    return botocore.session.get_session().get_component("data_loader")
-
-
-@functools.cache
-def _request_shape() -> StructureShape:
-    """The shape of CreateTrainingJob in botocore's service model."""
-    loaded = _data_loader().load_service_model("sagemaker", "service-2")
-    from botocore.model import ServiceModel
-
-    model = ServiceModel(loaded, "sagemaker")
+    loader = botocore.session.get_session().get_component("data_loader")
+    model = ServiceModel(loader.load_service_model("sagemaker", "service-2"), "sagemaker")
     shape: StructureShape = model.operation_model("CreateTrainingJob").input_shape
     return shape
-
-
-def regions() -> list[str]:
-    """All regions of AWS that botocore knows."""
-    partitions = _data_loader().load_data("partitions")["partitions"]
-    return [name for partition in partitions for name in partition["regions"] if not name.endswith("-global")]
 
 
 def instance_types() -> list[str]:

@@ -59,8 +59,6 @@ def make_model_trainer(plan: JobPlan) -> ModelTrainer:
     )
     if "retry_strategy" in fields:
         trainer.with_retry_strategy(configs.RetryStrategy(**fields["retry_strategy"]))
-    if "tensor_board_output_config" in fields:
-        trainer.with_tensorboard_output_config(configs.TensorBoardOutputConfig(**fields["tensor_board_output_config"]))
     return trainer
 
 

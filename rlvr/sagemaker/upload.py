@@ -235,7 +235,7 @@ def _relocate_data(
     """Replace local paths in options by their paths in the job, and add the files to `data`."""
     relocated = dict(options)
     for key, value in options.items():
-        if not isinstance(value, str) or not _is_path_option(key):
+        if not isinstance(value, str) or not (_is_path_option(key) or _is_data_file(value)):
             continue
         source = Path(value).expanduser()
         if source.exists():
@@ -256,6 +256,11 @@ def _has_file_suffix(value: str) -> bool:
     """Whether a name ends like a file's, and not with a version, as AI-MO/NuminaMath-1.5 does."""
     suffix = Path(value).suffix
     return bool(suffix) and not suffix[1:2].isdigit()
+
+
+def _is_data_file(value: str) -> bool:
+    """Whether a value names a file of this machine, whatever its option is called."""
+    return _has_file_suffix(value) and os.path.isfile(os.path.expanduser(value))
 
 
 def _is_path_option(key: str) -> bool:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 
-from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
-from rlvr.errors import InputError, Problem
-from rlvr.modeling.loading import find_model
+from rlvr.errors import Problem
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.container.topology import Topology
-from rlvr.sagemaker.reward_hosts import JUDGE_URL, is_loopback, reward_host_problems
+from rlvr.sagemaker.reward_hosts import is_loopback, reward_host_problems
 from rlvr.sagemaker.upload import PROJECT
 
 _MAX_RUNTIME_S = 28 * DAY_S  # the service's limit, which its model lacks
 _SECRETS = ("hf_token_secret_arn", "rewards_key_secret_arn")
-_KMS_KEY = (r"[a-zA-Z0-9:/_-]+", "the id, the alias or the ARN of a KMS key")
-# Families whose hosts have local disks, which the service encrypts with a key of its own.
-_LOCAL_DISKS = re.compile(r"ml\.(?:[a-z]+\d[a-z]*d[a-z]*|g4dn|g5|g6e?|gr6|g7e?|p4de|p5(?:e|en)?|p6[a-z0-9-]*)\.")
 # What the launcher and the entry point set for each host or process.
 _HOST_VARIABLES = {
     "RANK",
@@ -47,12 +41,6 @@ _FORMS = {
         r"arn:.+|(?!sqlite|file)[a-z][a-z0-9+]*://.+",
         "the ARN or the URL of a server, because a store on a host of the job is deleted with the host",
     ),
-    "training_plan": (
-        r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:training-plan/.+",
-        "an ARN, such as arn:aws:sagemaker:us-east-1:111122223333:training-plan/NAME",
-    ),
-    "volume_kms_key": _KMS_KEY,
-    "output_kms_key": _KMS_KEY,
     "prefix": (
         rf"{_NO_PARENT}.*[^/].*",
         "a folder without .., without which `cleanup` could delete anything else in the bucket",
@@ -78,9 +66,7 @@ def settings_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Probl
         *_value_problems(recipe, settings),
         *_host_problems(recipe, settings),
         *reward_host_problems(recipe, settings),
-        *_conflicts(settings),
         *_checkpoint_problems(recipe, settings),
-        *_isolation_problems(recipe, settings),
     ]
 
 
@@ -102,10 +88,6 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
             account = re.match(r"arn:aws[a-z-]*:iam::(\d+):role/", value) if key == "role" else None
             digits = f" Its account number has {len(account[1])} digits instead of 12." if account else ""
             yield Problem(f"sagemaker.{key} {shown}must be {form}.{digits}", kind="invalid-value", key=key)
-        elif key == "region" and value is not None and value not in (regions := request.regions()):
-            close = schema.nearest(value, regions)
-            hint = f"Did you mean {close[0]}?" if close else "If it is new: pip install --upgrade boto3."
-            yield Problem(f"sagemaker.region {value} is not a region of AWS. {hint}", kind="unknown-region", key=key)
     if settings.max_runtime_s > _MAX_RUNTIME_S:
         text = (
             f"max_runtime_s is {settings.max_runtime_s}, but a job may run for 28 days at most, {_MAX_RUNTIME_S}. "
@@ -174,15 +156,6 @@ def _host_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Prob
     if recipe.settings.get("use_vllm") and recipe.settings.get("vllm_mode") == "server" and not theirs:
         text = "vllm_mode: server: no host of the job is a vLLM server. Set colocate, or name yours: vllm_server_host."
         yield Problem(text, kind="conflicting-keys", key="vllm_mode")
-    for group in settings.groups:
-        if group.role == "rollout":
-            yield Problem(
-                f"The group {group.name} has the role rollout, which is not supported: a vLLM server reads each "
-                "adapter from a file system that it shares with the trainer, which hosts of a job don't have. Remove "
-                "the group. rollouts: vllm generates on the training GPUs.",
-                kind="unsupported-role",
-                key="instance_groups",
-            )
 
 
 def _instance_type_problems(settings: SageMakerSettings) -> Iterator[Problem]:
@@ -219,9 +192,6 @@ def _launcher_problems(recipe: Recipe, settings: SageMakerSettings, train: Insta
         )
     launcher = request.launcher_of(settings)
     processes = request.count_processes(settings)
-    if on_gpus and settings.processes_per_host is not None:
-        text = f"processes_per_host on {train.instance_type}: each GPU has one process. Remove processes_per_host."
-        yield Problem(text, kind="conflicting-keys", key="processes_per_host")
     if launcher == "python" and processes is not None and processes > 1:
         text = f"launcher: python starts one process, but the job has {processes}. Use ddp, zero2 or zero3."
         yield Problem(text, kind="launcher-mismatch", key="launcher")
@@ -241,47 +211,6 @@ def _launcher_problems(recipe: Recipe, settings: SageMakerSettings, train: Insta
         )
 
 
-def _conflicts(settings: SageMakerSettings) -> Iterator[Problem]:
-    """Keys that the service does not accept together."""
-    max_wait_s, max_runtime_s = settings.max_wait_s, settings.max_runtime_s
-    conflicts = [
-        (
-            bool(settings.subnets) != bool(settings.security_groups),
-            "subnets",
-            "subnets and security_groups must be set together for a VPC.",
-        ),
-        (
-            bool(settings.keep_alive_s and (settings.spot or settings.instance_groups)),
-            "keep_alive_s",
-            "keep_alive_s with spot or instance_groups: AWS keeps no such hosts warm. Remove keep_alive_s.",
-        ),
-        (
-            bool(settings.training_plan and settings.spot),
-            "training_plan",
-            "training_plan with spot: its capacity is reserved, spot capacity is not. Remove one of them.",
-        ),
-        (
-            bool(settings.volume_kms_key and any(_LOCAL_DISKS.match(one.instance_type) for one in settings.groups)),
-            "volume_kms_key",
-            "volume_kms_key on hosts with local disks, which AWS encrypts with a key of the hardware. Remove it.",
-        ),
-        (
-            max_wait_s is not None and not settings.spot,
-            "max_wait_s",
-            "max_wait_s without spot: a job waits only for spot capacity. Set spot: true, or remove max_wait_s.",
-        ),
-        (
-            settings.spot and max_wait_s is not None and max_wait_s < max_runtime_s,
-            "max_wait_s",
-            f"max_wait_s is {max_wait_s}, but it includes max_runtime_s, {max_runtime_s}. Raise it, or remove it for "
-            "one day more.",
-        ),
-    ]
-    for conflict, key, text in conflicts:
-        if conflict:
-            yield Problem(text, kind="conflicting-keys", key=key)
-
-
 def _checkpoint_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Problem]:
     if settings.spot and recipe.settings.get("save_strategy") == "no":
         text = (
@@ -297,29 +226,3 @@ def _checkpoint_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterato
             "key (auto). `scripts/sagemaker.py resume JOB` continues an earlier job."
         )
         yield Problem(text, kind="resume-in-job", key="resume_from_checkpoint")
-
-
-def _isolation_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Problem]:
-    """What needs a network that an isolated job does not have. The plan's notes name what the image must contain."""
-    if not settings.network_isolation:
-        return
-    fixes = []
-    if settings.image is None or "/" not in settings.image:
-        fixes.append(("image", "pip can't install the requirements. Name an image that has them (docker/README.md)"))
-    try:
-        if not os.path.isdir(find_model(str(recipe.settings["model_name_or_path"]))):
-            fixes.append(("model_name_or_path", "the hub can't be reached. Name a model folder; it is uploaded"))
-    except InputError:
-        pass  # the preflight reports it
-    fixes += [
-        (key, f"{key} can't be reached. Remove it")
-        for key in (*_SECRETS, "mlflow_tracking_uri")
-        if getattr(settings, key) is not None
-    ]
-    fixes += [
-        ("where", f"{spec.name} can't reach {spec.where}. Use local, ray, or judge hosts of the job")
-        for spec in recipe.rewards
-        if spec.where is not None and "://" in spec.where and JUDGE_URL not in spec.where
-    ]
-    for key, fix in fixes:
-        yield Problem(f"network_isolation: {fix}.", kind="network-isolation", key=key)

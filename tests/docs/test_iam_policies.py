@@ -29,7 +29,6 @@ WITHOUT_RESOURCE = {
     "ec2:DescribeVpcs",
     "ecr:GetAuthorizationToken",
     "sagemaker:ListTrainingJobs",
-    "servicequotas:ListServiceQuotas",
     "ssmmessages:CreateControlChannel",
     "ssmmessages:CreateDataChannel",
     "ssmmessages:OpenControlChannel",
@@ -46,7 +45,6 @@ SERVICES = {
     "s3": "s3",
     "sagemaker": "sagemaker",
     "secretsmanager": "secretsmanager",
-    "servicequotas": "service-quotas",
     "sts": "sts",
 }
 # Permissions that are no operation of the service: s3:ListBucket is called for by ListObjectsV2, iam:PassRole by
@@ -193,7 +191,7 @@ def test_the_policies_allow_exactly_the_projects_aws_calls() -> None:
 
     known = {
         xform_name(operation): (prefix, operation)
-        for prefix in ("iam", "logs", "s3", "sagemaker", "secretsmanager", "servicequotas")
+        for prefix in ("iam", "logs", "s3", "sagemaker", "secretsmanager")
         for operation in operations(SERVICES[prefix])
         if operation != "Search"  # of sagemaker, and of every regular expression
     }

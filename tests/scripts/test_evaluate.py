@@ -322,9 +322,10 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
     assert not (tmp_path / "run" / "evaluation.json").exists()
 
     locked = []
-    monkeypatch.setattr(script, "_update_run", lambda *_, **__: locked.append(lock_file(tmp_path / "run").exists()))
+    lock = lock_file(tmp_path / "run")
+    monkeypatch.setattr("rlvr.commands.evaluate._update_run", lambda *_, **__: locked.append(lock.exists()))
     assert script.main(words) == 0
-    assert locked == [True] and not lock_file(tmp_path / "run").exists()
+    assert locked == [True] and not lock.exists()
 
 
 def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -94,29 +94,17 @@ def test_the_folder_is_at_most_one_megabyte(folder: Path) -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 1_000_000
 
 
-def test_every_width_is_a_multiple_of_64(model: Any) -> None:
+def test_the_model_has_the_form_that_libraries_need(model: Any, tokenizer: Any) -> None:
     for name, parameter in model.named_parameters():
         assert all(width % 64 == 0 for width in parameter.shape), (name, parameter.shape)
-
-
-def test_the_weights_are_bfloat16(model: Any) -> None:
     assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16"}
-
-
-def test_the_embedding_has_no_row_without_a_token(model: Any, tokenizer: Any) -> None:
-    """Such a token could be sampled, but not decoded."""
-    assert model.config.vocab_size == len(tokenizer)
-
-
-def test_model_and_tokenizer_have_the_same_end_and_padding_tokens(model: Any, tokenizer: Any) -> None:
+    assert model.config.vocab_size == len(tokenizer), "a token without a text could be sampled, but not decoded"
+    assert model.config.max_position_embeddings == tokenizer.model_max_length == 4096
+    assert all(len(tokenizer(mark)["input_ids"]) == 1 for mark in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"))
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
     for holder in (model.config, model.generation_config):
         assert holder.eos_token_id == tokenizer.eos_token_id
         assert holder.pad_token_id == tokenizer.pad_token_id
-
-
-def test_long_prompts_fit(model: Any, tokenizer: Any) -> None:
-    assert model.config.max_position_embeddings == tokenizer.model_max_length == 4096
 
 
 @pytest.mark.parametrize("digit", "0123456789")
@@ -146,11 +134,6 @@ def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
 def test_the_chat_template_refuses_an_unknown_role_by_name(name: str, tokenizer: Any) -> None:
     with pytest.raises(Exception, match=f"{name} knows .* not critic"):
         tokenizer.apply_chat_template([{"role": "critic", "content": "no"}], tokenize=False)
-
-
-def test_special_tokens_are_one_token_each(tokenizer: Any) -> None:
-    for mark in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
-        assert len(tokenizer(mark)["input_ids"]) == 1
 
 
 def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:
@@ -197,8 +180,10 @@ def test_the_teacher_uses_only_training_pairs(lesson: Any) -> None:
 @pytest.mark.parametrize("name", ["tiny-tools"], indirect=True)
 def test_a_call_of_the_teacher_is_rendered_and_read_as_trl_does(tokenizer: Any, lesson: Any) -> None:
     """The tokens of training are those of a rollout, whose calls transformers reads."""
-    from make_tiny_model import call, closing_line, encode  # type: ignore[import-not-found]
+    from make_tiny_model import call, closing_line  # type: ignore[import-not-found]
     from trl.chat_template_utils import is_chat_template_prefix_preserving, parse_response, supports_tool_calling
+
+    from rlvr.modeling.tiny_model import encode
 
     assert supports_tool_calling(tokenizer) and is_chat_template_prefix_preserving(tokenizer)
     function = {"name": "calculate", "arguments": {"expression": "47*38"}}

@@ -121,7 +121,6 @@ def test_held_out_answers_are_exported_by_name(run_dir: Path, capsys: pytest.Cap
         (["absent"], "absent. Give the output_dir", "a typo in the path"),
         (["empty"], "empty holds no completions of training", "no step yet"),
         (["run", "--steps", "4:9"], "The run has 3 steps from 1 to 3", "no such steps"),
-        (["run", "--steps", "3:2"], "begins after its end. Write 2:3", "turned around"),
         (["run", "--steps", "first"], "Write FIRST:LAST", "no numbers"),
         (["run", "--of", "base"], "the base model was not evaluated", "no such evaluation"),
         (["run", "--of", "trained", "--steps", "1"], "belong to no step", "held-out rows have none"),

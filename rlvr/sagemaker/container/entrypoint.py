@@ -70,7 +70,7 @@ def train(command: Sequence[str]) -> int:
     environment = {**os.environ, **secrets}
     leads = os.environ.get("GRPO_HOST_RANK", "0") == "0"
     on_ray, judges = os.environ.get(RAY_VARIABLE) == "1", _hosts("GRPO_JUDGE_HOSTS")
-    has_helpers = bool(on_ray or judges or _hosts("GRPO_ROLLOUT_HOSTS"))
+    has_helpers = bool(on_ray or judges)
     own_key = token_urlsafe() if has_helpers and leads else None
     # The heartbeat closes first: the judges' Ray nodes then end before the head, or they would wait ten seconds for it.
     with ExitStack() as ray_node, LeaderHeartbeat(own_key) as heartbeat:

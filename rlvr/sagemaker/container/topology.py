@@ -21,7 +21,7 @@ from typing import Any
 
 RESOURCES = Path("/opt/ml/input/config/resourceconfig.json")
 # The environment variable that names the instance group of each role.
-VARIABLES = {"train": "GRPO_TRAIN_GROUP", "judge": "GRPO_JUDGE_GROUP", "rollout": "GRPO_ROLLOUT_GROUP"}
+VARIABLES = {"train": "GRPO_TRAIN_GROUP", "judge": "GRPO_JUDGE_GROUP"}
 
 
 class TopologyError(Exception):
@@ -38,7 +38,7 @@ class Topology:
 
     Attributes:
         host, gpus: this host's name, and the number of its GPUs.
-        role: "train", "judge" or "rollout".
+        role: "train" or "judge".
         host_rank: its number among the hosts of its role, from 0.
         machines: number of training hosts.
         processes: number of training processes on all hosts.
@@ -55,7 +55,6 @@ class Topology:
     main_host: str
     train_hosts: tuple[str, ...]
     judge_hosts: tuple[str, ...]
-    rollout_hosts: tuple[str, ...]
     network_interface: str
 
     def assignments(self) -> dict[str, str]:
@@ -108,7 +107,6 @@ def find_topology(
         main_host=trainers[0],
         train_hosts=trainers,
         judge_hosts=by_role.get("judge", ()),
-        rollout_hosts=by_role.get("rollout", ()),
         network_interface=str(resources.get("network_interface_name", "eth0")),
     )
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from datasets import Dataset
 
-from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.config.specs import TaskSpec
 from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.errors import Problem
-from rlvr.preflight import compatibility
 from rlvr.preflight.check import CHECKS, Check, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine
 from tests.support.run_components import found, make_components, rows
@@ -33,25 +29,9 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
 @pytest.mark.parametrize(
     ("settings", "kind", "key", "why"),
     [
-        ({"per_device_train_batch_size": 6}, "incomplete-group", "num_generations", "6 by 8"),
-        ({"gradient_accumulation_steps": 100}, "too-few-rows", "task", "TRL would make 0 steps"),
         ({"report_to": "mlfow"}, "unknown-tracker", "report_to", "a tracker misspelt"),
         ({"report_to": ["mlflow", "clearml"]}, "tracker-not-installed", "report_to", "not installed"),
-        ({"output_dir": __file__}, "not-a-folder", "output_dir", "a file"),
         ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
-        ({"load_in_8bit": True, "use_peft": False}, "conflicting-keys", "load_in_8bit", "8 bits neither"),
-        (
-            {**VLLM, "load_in_4bit": True, "vllm_weight_sync": "merged"},
-            "conflicting-keys",
-            "vllm_weight_sync",
-            "4 bits",
-        ),
-        (
-            {**VLLM, "load_in_4bit": True, "vllm_mode": "server", "vllm_weight_sync": "merged"},
-            "conflicting-keys",
-            "vllm_weight_sync",
-            "on a server, too",
-        ),
         ({**VLLM, "load_in_8bit": True}, "conflicting-keys", "load_in_8bit", "vLLM has no such weights"),
         ({**VLLM, "use_dora": True}, "conflicting-keys", "use_dora", "no LoRA request carries its magnitudes"),
         ({**VLLM, "lora_modules_to_save": ["norm"]}, "conflicting-keys", "lora_modules_to_save", "nor other weights"),
@@ -67,45 +47,21 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "vllm_base_quantization",
             "it would be ignored",
         ),
-        ({**SERVER, "use_peft": False, "use_cpu": True}, "conflicting-keys", "vllm_mode", "NCCL"),
-        (
-            {**VLLM, "use_cpu": True, "vllm_base_quantization": "bitsandbytes"},
-            "conflicting-keys",
-            "vllm_base_quantization",
-            "vLLM for CPUs lacks the method",
-        ),
         ({**VLLM, "lora_r": 1024}, "out-of-range", "lora_r", "vLLM's kernels end at 512"),
         ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
-        ({"attn_implementation": "flash_attention_2"}, "package-not-installed", "attn_implementation", "not installed"),
-        ({"lora_target_modules": ["q_proj", "lm_head"]}, "lora-on-head", "lora_target_modules", "never applied"),
-        ({"lora_modules_to_save": ["embed_tokens"]}, "tied-embeddings", "lora_modules_to_save", "a copy of its own"),
         ({"max_completion_length": 5000}, "completion-too-long", "max_completion_length", "more than all positions"),
         ({"max_completion_length": 4090}, "prompt-too-long", "prompt", "a prompt of 9 tokens, room for 6"),
-        ({"max_steps": 1, "warmup_steps": 5}, "zero-learning-rate", "warmup_steps", "nothing would be trained"),
         ({"reward_timeout_s": 9, "reward_batch_timeout_s": 6}, "timeout-too-long", "reward_timeout_s", "never fits"),
         ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "conflicting-keys", "dynamic_sampling", "no common batch"),
         ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
         ({"generation_kwargs": {"repetition_penalti": 5.0}}, "unknown-key", "generation_kwargs", "silently ignored"),
-        (
-            {"generation_kwargs": {"cache_implementation": 5}},
-            "wrong-type",
-            "generation_kwargs",
-            "refused at the first generation",
-        ),
         (
             {"generation_kwargs": {"temperature": 0.05}},
             "conflicting-keys",
             "generation_kwargs",
             "recipe.yaml and the report would show another temperature",
         ),
-        ({"generation_kwargs": {"max_new_tokens": 5}}, "conflicting-keys", "generation_kwargs", "its other name"),
         ({**VLLM, "generation_kwargs": {"max_tokens": 5}}, "conflicting-keys", "generation_kwargs", "vLLM's name"),
-        (
-            {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrent": False}},
-            "unknown-key",
-            "activation_checkpointing_kwargs",
-            "refused in the first step",
-        ),
         (
             {"load_best_model_at_end": True, "eval_strategy": "steps"},
             "missing-key",
@@ -118,22 +74,6 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "unknown-choice",
             "metric_for_best_model",
             "no such metric at the first validation",
-        ),
-        ({"sync_ref_model": True, "use_peft": True}, "conflicting-keys", "sync_ref_model", "the reference is the base"),
-        ({"load_in_4bit": True, "use_peft": True, "dtype": "auto"}, "conflicting-keys", "dtype", "no type of torch"),
-        (
-            {"attn_implementation": "kernels-community/flash-attn2"},
-            "package-not-installed",
-            "attn_implementation",
-            "the hub's kernels need a package",
-        ),
-        ({"cache_implementation": "nonsense"}, "unknown-choice", "cache_implementation", "after the base was measured"),
-        ({"generation_kwargs": {"do_sample": False}}, "conflicting-keys", "generation_kwargs", "equal completions"),
-        (
-            {"generation_kwargs": {"stop_strings": ["####"]}},
-            "conflicting-keys",
-            "generation_kwargs",
-            "the task has them",
         ),
         ({"use_liger_kernel": True}, "package-not-installed", "use_liger_kernel", "not among our packages"),
         (
@@ -149,7 +89,6 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "vllm_base_quantization",
             "16-bit weights pushed into 4-bit ones",
         ),
-        ({"save_strategy": "best"}, "missing-key", "save_strategy", "refused at the first checkpoint"),
         ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
     ],
 )
@@ -160,51 +99,6 @@ def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: st
 def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
     settings = {"use_vllm": True, "vllm_mode": "server", "report_to": "clearml"}
     assert found(make_components(settings, target=TargetMachine(machine="A10G"))) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "hidden", "free", "flags", "expected"),
-    [
-        ({}, 576, 2**40, "avx2", ["activation_checkpointing"]),
-        ({"dtype": "float32"}, 576, 2**40, "avx2 avx512_bf16", ["activation_checkpointing", "dtype"]),
-        ({"dtype": "float32", "activation_checkpointing": False}, 576, 2**40, "amx_bf16", ["dtype"]),
-        ({"dtype": "bfloat16", "activation_checkpointing": False}, 576, 2**40, "amx_bf16", []),
-        ({"dtype": "float32", "use_peft": False}, 576, 2**20, "amx_bf16", []),  # rounds small updates away; no memory
-        ({"dtype": "float32"}, 64, 2**40, "amx_bf16", []),  # a bundled model gains nothing
-        ({"dtype": "float32", "use_cpu": False}, 576, 2**40, "amx_bf16", []),
-    ],
-)
-def test_keys_that_make_a_step_faster_on_this_cpu_are_noted(
-    settings: dict[str, Any],
-    hidden: int,
-    free: int,
-    flags: str,
-    expected: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n", encoding="utf-8")
-    monkeypatch.setattr(compatibility, "CPU_INFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
-    components = make_components({"use_cpu": True, **settings})
-    assert components.config is not None
-    components.config.hidden_size = hidden
-    problems = list(compatibility.check_cpu_speed(components))
-    assert [problem.key for problem in problems] == expected
-    assert {problem.level for problem in problems} <= {"note"}
-
-
-@pytest.mark.parametrize(
-    ("run_s", "job_s", "keys"),
-    [(4, 5, ["max_runtime_s", "sagemaker.max_runtime_s"]), (60, 60, ["sagemaker.max_runtime_s"]), (60, 600, [])],
-)
-def test_a_time_limit_within_which_nothing_is_trained_is_warned_of(run_s: int, job_s: int, keys: list[str]) -> None:
-    components = make_components({"max_runtime_s": run_s})
-    recipe = replace(components.recipe, sagemaker=SageMakerSettings(max_runtime_s=job_s))
-    problems = check_components(replace(components, recipe=recipe)).problems
-    assert [(one.kind, one.key, one.level) for one in problems] == [
-        ("short-time-limit", key, "warning") for key in keys
-    ]
 
 
 @pytest.mark.parametrize(

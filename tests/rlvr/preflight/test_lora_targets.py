@@ -10,7 +10,7 @@ import pytest
 
 from rlvr.errors import InputError
 from rlvr.preflight.lora_targets import check_lora_targets
-from tests.support.run_components import make_components, only
+from tests.support.run_components import make_components
 
 
 def test_an_adapter_on_the_hub_is_told_from_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +45,9 @@ def test_an_adapter_on_the_hub_is_told_from_a_model(tmp_path: Path, monkeypatch:
         ({"lora_target_modules": ["q_proj", "v_proj"]}, None, "names"),
         ({"lora_target_modules": [".*_proj"]}, None, "a pattern"),
         ({"lora_target_modules": ["q_proj", "v_prj"]}, "unknown-module", "passed over by PEFT"),
-        ({"lora_target_modules": ["q_proj"]}, "unknown-module", "a list of one is none for TRL"),
-        ({"lora_target_modules": "*proj"}, "invalid-pattern", "no pattern"),
-        ({"lora_target_modules": ["q_proj", "self_attn"]}, "not-linear", "a block"),
-        ({"lora_target_modules": "model.*"}, "not-linear", "all blocks"),
+        ({"lora_target_modules": ["q_proj"]}, "refused-by-trl", "a list of one is a pattern for TRL"),
+        ({"lora_target_modules": "*proj"}, "refused-by-trl", "no pattern"),
+        ({"lora_target_modules": ["q_proj", "self_attn"]}, "refused-by-trl", "a block"),
         ({"lora_target_modules": r".*(_proj|head)"}, "lora-on-head", "the head among others"),
         (
             {"lora_target_modules": ["lm_head"], "trust_remote_code": True},
@@ -64,16 +63,6 @@ def test_an_adapter_that_would_not_be_applied_as_the_recipe_says_is_refused(
 ) -> None:
     problems = check_lora_targets(make_components(settings))
     assert [problem.kind for problem in problems] == ([kind] if kind else []), why
-
-
-@pytest.mark.parametrize("targets", [["q_proj", "v_prj"], ["v_prj"]], ids=["among others", "alone"])
-def test_a_misspelt_module_comes_with_the_nearest_one(targets: list[str]) -> None:
-    assert "v_proj?" in only(check_lora_targets(make_components({"lora_target_modules": targets}))).message
-
-
-def test_a_list_of_one_is_no_misspelt_name() -> None:
-    message = only(check_lora_targets(make_components({"lora_target_modules": ["q_proj"]}))).message
-    assert "q_proj?" not in message and "'.*q_proj'" in message
 
 
 def test_a_model_that_writes_no_text_is_refused() -> None:

@@ -55,12 +55,6 @@ def test_too_few_held_out_rows_for_an_interval_are_warned_of(
         assert problem.key == "evaluation.split" and all(part in problem.message for part in (half, "93", "381")), why
 
 
-def test_more_rows_to_measure_than_there_are_are_warned_of() -> None:
-    components = make_components(test=rows(100, start=500), evaluation=EvaluationSpec(rows=101))
-    [problem] = check_components(components).problems
-    assert (problem.kind, problem.level, problem.key) == ("too-few-rows", "warning", "evaluation.rows")
-
-
 def test_the_rows_needed_are_the_fewest_for_an_interval() -> None:
     for width in (MAX_HALF_WIDTH, GOOD_HALF_WIDTH):
         assert half_width(rows_needed(width)) <= width < half_width(rows_needed(width) - 1)

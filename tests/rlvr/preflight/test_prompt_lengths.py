@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.loading import load_environments
+from rlvr.preflight import prompt_lengths
 from rlvr.preflight.prompt_lengths import PromptLengths
 from tests.support.run_components import MODEL, make_components, rows
 
@@ -115,15 +116,13 @@ def test_prompts_are_measured_with_the_descriptions_of_their_tools(names: list[s
 
 
 def test_few_prompts_are_tokenised_where_all_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlvr.modeling import generation
-
     seen: list[int] = []
-    tokens = generation.prompt_tokens
+    tokens = prompt_lengths.prompt_tokens
 
     def counted(of: Any, prompts: Any, *options: Any) -> list[list[int]]:
         seen.append(len(prompts))
         return tokens(of, prompts, *options)
 
-    monkeypatch.setattr(generation, "prompt_tokens", counted)
+    monkeypatch.setattr(prompt_lengths, "prompt_tokens", counted)
     assert measured(rows(3000)).longest == 13
     assert sum(seen) == 200

@@ -15,7 +15,6 @@ from tests.conftest import REPOSITORY
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 PUSH = ["--push_to_hub", "true"]
 NAMED = [*PUSH, "--hub_model_id", "acme/x"]
-JOB = ["--sagemaker.instance_type", "ml.g5.xlarge"]
 
 
 @pytest.mark.parametrize(
@@ -35,22 +34,6 @@ JOB = ["--sagemaker.instance_type", "ml.g5.xlarge"]
         pytest.param(NAMED, None, False, None, [("hub-token-missing", "push_to_hub")], id="no token"),
         pytest.param(NAMED, "hf_x", True, None, [("hub-offline", "push_to_hub")], id="offline"),
         pytest.param(NAMED, None, True, "H100", [], id="another machine, of which nothing is known"),
-        pytest.param(
-            [*NAMED, *JOB],
-            "hf_x",
-            False,
-            "ml.g5.xlarge",
-            [("hub-token-missing", "push_to_hub")],
-            id="a job does not have this machine's token",
-        ),
-        pytest.param(
-            [*NAMED, "--hub_strategy", "end"],
-            "hf_x",
-            False,
-            None,
-            [("unused-key", "hub_strategy")],
-            id="a key of TRL's own pushes",
-        ),
     ],
 )
 def test_what_push_to_hub_lacks_is_found(

@@ -97,18 +97,6 @@ def test_a_model_that_vllm_lacks_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("width", "found", "why"),
-    [(2, [], "heads of 32 numbers"), (4, [("unsupported-model", "model_name_or_path")], "heads of 16 numbers")],
-)
-def test_on_a_cpu_vllm_lacks_kernels_for_small_heads(install: Any, width: int, found: list[Any], why: str) -> None:
-    install("0.30.0")
-    components = make_components({"use_vllm": True, "use_cpu": True})
-    assert components.config is not None
-    components.config.num_attention_heads = width
-    assert problems(components) == found, why
-
-
-@pytest.mark.parametrize(
     ("settings", "version", "gpu", "vllm", "named"),
     [
         ({}, "0.30.0", True, True, "vLLM is installed"),

@@ -17,7 +17,7 @@ from tests.support.launching import REPOSITORY
 from tests.support.run_components import MODEL, make_components
 
 ADAPTER = {"use_vllm": True, "vllm_mode": "server", "lora_r": 16, "vllm_server_timeout": 0}
-MERGED = {**ADAPTER, "vllm_weight_sync": "merged", "vllm_group_port": 0}  # any port that is free
+MERGED = {**ADAPTER, "vllm_weight_sync": "merged"}
 FACTS: dict[str, Any] = {
     "model": f"/elsewhere/{MODEL.name}",
     "logprobs_mode": "processed_logprobs",
@@ -93,16 +93,6 @@ def test_a_server_that_is_not_there_is_named_and_none_is_asked_for_another_machi
         for wrong in (settings, {**settings, "vllm_server_base_url": "localhost:8000", "vllm_server_timeout": 99}):
             assert [problem.kind for problem in check_vllm_server(make_components(wrong))] == ["no-vllm-server"]
         assert not list(check_vllm_server(make_components(settings, target=TargetMachine(world_size=2))))
-
-
-def test_a_port_in_use_is_refused(server: tuple[str, dict[str, Any]]) -> None:
-    url, _ = server
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        settings = {**MERGED, "vllm_server_base_url": url, "vllm_group_port": taken.getsockname()[1]}
-        problems = list(check_vllm_server(make_components(settings)))
-    assert [(problem.kind, problem.key) for problem in problems] == [("port-in-use", "vllm_group_port")]
 
 
 def test_the_page_has_the_command_of_the_error() -> None:

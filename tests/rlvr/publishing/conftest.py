@@ -13,7 +13,6 @@ from huggingface_hub import close_session, constants
 from rlvr.artifacts.directory import write_json
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
 from rlvr.artifacts.result_record import ResultRecord
-from rlvr.publishing.artifact import find_artifact
 from rlvr.publishing.publish import Publication, prepare
 from tests.support.hub_server import TOKEN, HubServer, served
 from tests.support.report_runs import write_run
@@ -38,7 +37,7 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def publication(tmp_path_factory: pytest.TempPathFactory) -> Publication:
     """That of such a run, which must not be changed."""
-    return prepare(find_artifact(write_finished_run(tmp_path_factory.mktemp("runs") / "my-run")), "acme/my-model")
+    return prepare(write_finished_run(tmp_path_factory.mktemp("runs") / "my-run"), "acme/my-model")
 
 
 def write_export(folder: Path, run: Path, kind: str) -> Path:

@@ -214,7 +214,7 @@ def test_an_export_is_published_as_it_was_measured(
     write_export(folder, run, "merged")
     change(folder, run)
     if kind is None:
-        publication = prepare(find_artifact(folder), REPO)
+        publication = prepare(folder, REPO)
         assert {"model.safetensors", "export.json"} < set(publication.files)
         assert "7 of 9" in publication.card and "acme/tiny" in publication.card
     else:
@@ -273,7 +273,7 @@ def test_a_finding_has_its_place_and_not_the_secret(
     run: Path, change: Callable[[Path], None], kind: str, where: tuple[str, int]
 ) -> None:
     change(run)
-    [problem] = prepare(find_artifact(run), REPO).problems
+    [problem] = prepare(run, REPO).problems
     assert (problem.kind, (problem.path, problem.line)) == (kind, where)
     assert TOKEN not in problem.message
 
@@ -281,7 +281,7 @@ def test_a_finding_has_its_place_and_not_the_secret(
 def test_a_vocabulary_may_hold_what_looks_like_a_path(run: Path) -> None:
     (run / "adapter" / "tokenizer.json").write_text('{"vocab": {"/usr/local/bin": 1, "/home/": 2}}')
     (run / "adapter" / ".cache").mkdir()
-    found = prepare(find_artifact(run), REPO)
+    found = prepare(run, REPO)
     assert not found.problems and set(found.left_out) == {".cache", "training_args.bin"}
 
 

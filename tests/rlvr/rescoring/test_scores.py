@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from rlvr.data.task import Task
 from rlvr.errors import InputError
+from rlvr.formatting import one_line, visible
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import training_answers
-from rlvr.rescoring.completions import fill_columns, one_line, read_completions, visible
+from rlvr.rescoring.completions import fill_columns, read_completions
 from rlvr.rescoring.explain import explanation, texts
 from rlvr.rescoring.scores import BATCH, batches, score
-from rlvr.rescoring.summary import by_step, column_stats, compare_with_recorded, disagreements, group_stats
+from rlvr.rescoring.summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
 
 
@@ -176,19 +177,14 @@ def test_an_optional_list_is_looked_up_if_the_task_has_it() -> None:
     rows = [{"prompt": "p", "completion": "x"}, {"prompt": "elsewhere", "completion": "x"}]
     fill_columns(rows, [reward], task_of([{"prompt": "p", "keywords": ["x"]}]), "t")
     assert score(rows, [reward]).values == [[1.0], [0.0]]
-
-
-def test_the_language_of_programs_is_looked_up() -> None:
-    def is_cpp(completions: list[Any], *, language: list[Any] | str = "python", **kwargs: Any) -> list[float | None]:
-        return [float(language == ["cpp"])] * len(completions)
-
-    task = task_of([{"prompt": "p", "language": "cpp"}])
     rows = [{"prompt": "p", "completion": "x"}]
-    fill_columns(rows, [Reward("is_cpp", is_cpp)], task, "t")
-    assert score(rows, [Reward("is_cpp", is_cpp)]).values == [[1.0]]
-    rows = [{"prompt": "p", "completion": "x"}]
-    fill_columns(rows, [Reward("is_cpp", is_cpp, options={"language": "c"})], task, "t")
-    assert "language" not in rows[0], "the recipe sets it"
+    fill_columns(
+        rows,
+        [Reward("covers", covers, options={"keywords": ["y"]})],
+        task_of([{"prompt": "p", "keywords": ["x"]}]),
+        "t",
+    )
+    assert "keywords" not in rows[0], "the recipe sets it"
 
 
 def test_a_reward_that_needs_arguments_of_training_is_refused() -> None:
@@ -380,13 +376,6 @@ def test_groups_are_rows_of_one_prompt_and_step() -> None:
 def test_a_prompt_that_a_step_has_twice_has_two_groups(size: int, count: int, equal: int) -> None:
     groups = group_stats([{"prompt": "a", "step": 1}] * 4, [1.0, 1.0, 0.0, 0.0], size)
     assert (groups.count, groups.without_spread) == (count, equal)
-
-
-def test_statistics_by_step_are_in_the_order_of_the_steps() -> None:
-    rows = [{"completion": text, "step": step} for text, step in (("abc", 2), ("a", 1), ("abc", 1))]
-    steps = by_step(rows, score(rows, [LENGTH]))
-    assert [(step, rewards[0].mean) for step, (_, rewards) in steps.items()] == [(1, 2.0), (2, 3.0)]
-    assert by_step(rows[:1], score(rows[:1], [LENGTH])) == {}
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -183,30 +183,14 @@ def test_a_plan_with_problems_is_not_submitted(planned: plan.JobPlan) -> None:
     assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
 
 
-def test_all_problems_of_the_account_are_reported_before_anything_is_uploaded(
+def test_a_missing_bucket_is_reported_before_anything_is_uploaded(
     made: plan.JobPlan, account: str, tmp_path: Path
 ) -> None:
-    missing = as_of(made, tmp_path / "runs" / "demo", role=f"arn:aws:iam::{ACCOUNT}:role/Gone", bucket="gone-bucket")
+    missing = as_of(made, tmp_path / "runs" / "demo", bucket="gone-bucket")
     with pytest.raises(InputError) as caught:
         submission.submit(missing)
-    assert [problem.kind for problem in caught.value.problems] == ["role-not-found", "bucket-not-found"]
+    assert [problem.kind for problem in caught.value.problems] == ["bucket-not-found"]
     assert "aws s3 mb s3://gone-bucket" in str(caught.value)
-    assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
-
-
-def test_a_quota_of_0_is_reported_before_anything_is_uploaded(
-    planned: plan.JobPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from moto.servicequotas.responses import ServiceQuotasResponse
-
-    quotas = [{"QuotaName": "ml.m5.xlarge for training job usage", "QuotaCode": "L-1", "Value": 0.0}]
-    # moto knows the quotas of other services only.
-    monkeypatch.setattr(
-        ServiceQuotasResponse, "list_service_quotas", lambda self: json.dumps({"Quotas": quotas}), raising=False
-    )
-    with pytest.raises(InputError) as caught:
-        submission.submit(planned)
-    assert caught.value.kind == "quota-too-small" and quotas[0]["QuotaName"] in str(caught.value)
     assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
 
 

@@ -51,11 +51,8 @@ def requests(empty_account: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[s
 def planned(**settings: Any) -> JobPlan:
     where = {"role": ROLE, "bucket": BUCKET, "region": REGION, **settings}
     words = [word for key, value in where.items() for word in (f"--sagemaker.{key}", json.dumps(value))]
-    report_to = ["--report_to", "tensorboard"] if "spot" in settings else []
     where_rewards = ["--rewards.math_correctness.where", "ray"] if "instance_groups" in settings else []
-    return make_plan(
-        DEMO, ["--output_dir", "runs/demo", "--save_strategy", "steps", *report_to, *where_rewards, *words]
-    )
+    return make_plan(DEMO, ["--output_dir", "runs/demo", "--save_strategy", "steps", *where_rewards, *words])
 
 
 @pytest.fixture

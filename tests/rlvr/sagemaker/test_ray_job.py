@@ -26,9 +26,6 @@ def settings(*groups: InstanceGroup) -> SageMakerSettings:
     return SageMakerSettings(instance_groups=groups, region="us-east-1", role="arn:aws:iam::111122223333:role/x")
 
 
-ROLLOUT = InstanceGroup("servers", "ml.g6e.xlarge", 1, "rollout")
-
-
 @pytest.mark.parametrize(
     ("places", "groups", "kind", "why"),
     [
@@ -44,7 +41,6 @@ ROLLOUT = InstanceGroup("servers", "ml.g6e.xlarge", 1, "rollout")
         (("http://rewards.example:8000,http://localhost:8000",), (GPUS,), "unreachable-address", "one of several"),
         ((), (GPUS, CPUS), "idle-hosts", "billed for nothing"),
         (("ray://head:10001",), (GPUS, CPUS), "idle-hosts", "a client of another cluster doesn't make one"),
-        ((), (GPUS, ROLLOUT), "unsupported-role", "no program yet"),
     ],
 )
 def test_contradictions_between_rewards_and_instance_groups_are_problems(

@@ -119,10 +119,10 @@ def test_channels_of_the_section_replace_the_tasks_data(tmp_path: Path, working_
 def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folder: Path) -> None:
     (working_folder / "held").mkdir()
     (working_folder / "held" / "rows.jsonl").write_text('{"other": 1}\n', encoding="utf-8")
-    files = packed(tmp_path, ["--task", "{name: jsonl, path: rows.jsonl, test_path: held/rows.jsonl}"])
+    files = packed(tmp_path, ["--task", "{name: jsonl, path: rows.jsonl, pass_rates: held/rows.jsonl}"])
     names = [file.name for file in in_channel(files, "data")]
     assert len(set(names)) == len(names) == 2
-    assert {files.recipe.task.options[key] for key in ("path", "test_path")} == {
+    assert {files.recipe.task.options[key] for key in ("path", "pass_rates")} == {
         f"{INPUT}/data/{name}" for name in names
     }
 

@@ -39,7 +39,6 @@ ONE = {"homogeneousCluster": ["algo-1"]}
 TWELVE = {"homogeneousCluster": MANY}
 # algo-1 is in the group that doesn't train, as the service may well decide.
 MIXED = {"judges": ["algo-1", "algo-4"], "gpus": ["algo-2", "algo-3"]}
-THREE = {"gpus": ["algo-3"], "judges": ["algo-2"], "servers": ["algo-1"]}
 ROLES = {"train": "gpus", "judge": "judges"}
 
 
@@ -56,7 +55,6 @@ ROLES = {"train": "gpus", "judge": "judges"}
         (MIXED, ROLES, "algo-3", 4, ("train", 1, 2, 8, "algo-2"), "the second that trains"),
         (MIXED, ROLES, "algo-1", 0, ("judge", 0, 2, 2, "algo-2"), "a judge knows whom it serves"),
         (MIXED, ROLES, "algo-4", 0, ("judge", 1, 2, 2, "algo-2"), "the second judge"),
-        (THREE, {**ROLES, "rollout": "servers"}, "algo-1", 1, ("rollout", 0, 1, 1, "algo-3"), "all three roles"),
     ],
 )
 def test_a_host_finds_its_role_and_rank(
@@ -66,10 +64,9 @@ def test_a_host_finds_its_role_and_rank(
     assert (place.role, place.host_rank, place.machines, place.processes, place.main_host) == expected, why
 
 
-def test_all_hosts_know_the_judge_and_rollout_hosts() -> None:
-    for host in ("algo-1", "algo-2", "algo-3"):
-        place = find_topology(config(host, THREE), {**ROLES, "rollout": "servers"}, 1)
-        assert (place.judge_hosts, place.rollout_hosts) == (("algo-2",), ("algo-1",))
+def test_all_hosts_know_the_judge_hosts() -> None:
+    for host in ("algo-1", "algo-2"):
+        assert find_topology(config(host, MIXED), ROLES, 1).judge_hosts == ("algo-1", "algo-4")
 
 
 def test_a_file_without_groups_is_one_group() -> None:

@@ -1,0 +1,1 @@
+"""What scripts do with several parts of the library."""

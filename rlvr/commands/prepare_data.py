@@ -1,0 +1,219 @@
+"""Write the data of a task to a folder, compared with evaluation sets: scripts/prepare_data.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlvr import console
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import SPLITS, TaskSpec
+from rlvr.data.decontamination import extract_question, find_overlaps
+from rlvr.data.io import READABLE, Row, read_rows, task_section, write_rows
+from rlvr.data.task import Task
+from rlvr.errors import InputError
+from rlvr.sagemaker import aws
+from rlvr.scoring.registry import load_task
+
+FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
+
+
+def prepare(
+    recipe: Recipe, output: Path, against: Sequence[str] = (), drop_overlaps: bool = False, s3: str | None = None
+) -> None:
+    """Load the recipe's task, compare it with evaluation sets, write the folder, print a summary, and upload.
+
+    Args:
+        against: evaluation sets: data files, or tasks as names or as {name: …, options …}.
+        drop_overlaps: leave out training rows that overlap with an evaluation set.
+        s3: a folder in S3 for the splits.
+    """
+    task = load_task(recipe.task)
+    overlaps: list[Row] = []
+    for name in against:
+        task, found = _compare(task, name, drop=drop_overlaps)
+        overlaps += found
+    filled = [split for split in SPLITS if len(task.split(split)) > 0]
+    summary = {
+        "recipe": recipe.path.name,
+        "task": recipe.task.name,
+        "options": dict(recipe.task.options),
+        "rows": {split: len(task.split(split)) for split in SPLITS},
+        "columns": list(task.train.column_names),
+        "prompt_kind": "messages" if task.is_chat else "text",
+        "prompt_characters": {split: _spread(task, split) for split in filled},
+        "stop_strings": list(task.stop_strings),
+        "notes": list(task.notes),
+        "against": list(against),
+        "overlaps": len(overlaps),
+    }
+    section = task_section(output, None, task.stop_strings, has_test="test" in filled)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"--output {output} can't be created: {error.strerror}. Name another folder."
+        raise InputError(message, kind="unusable-output", key="--output", path=output) from error
+    for name in FILES:
+        (output / name).unlink(missing_ok=True)  # only files of this script: an older split must not remain
+    for split in filled:
+        write_rows(output / f"{split}.jsonl", task.split(split))
+    if against:
+        write_rows(output / "overlaps.jsonl", overlaps)
+    text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
+    (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
+    (output / "README.md").write_text(_readme(summary, section), encoding="utf-8")
+    _print(summary, task, output, overlaps)
+    if s3 is not None:
+        region = recipe.sagemaker.region if recipe.sagemaker is not None else None
+        _upload(output, s3.rstrip("/"), section, region)
+
+
+def check_output(output: Path, force: bool) -> None:
+    """Refuse a folder with files of somebody else."""
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output} is a file. Name a folder.", kind="unusable-output", path=output)
+    if output.is_dir() and any(output.iterdir()) and not force:
+        raise InputError(
+            f"--output {output} has files, so nothing was written. Name another folder, or add --force to replace "
+            f"{', '.join(FILES)} there.",
+            kind="unusable-output",
+            path=output,
+        )
+
+
+def prompt_text(prompt: str | list[dict[str, Any]]) -> str:
+    """Return the prompt as text, without the tokens of a chat template."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"[{message['role']}] {message['content']}" for message in prompt)
+
+
+def _compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[Row]]:
+    """Compare the training rows with an evaluation set.
+
+    Returns:
+        The task, with a note, and without the overlapping rows if `drop`; and the overlaps, for overlaps.jsonl.
+    """
+    train = [extract_question(row, f"Training row {number}", number) for number, row in enumerate(task.train)]
+    name, held_rows = _evaluation_set(against)
+    held = [extract_question(row, f"{name}, row {number}", number) for number, row in enumerate(held_rows)]
+    pairs = find_overlaps(train, held)
+    ids = task.train["id"] if "id" in task.train.column_names else range(len(train))
+    overlaps = [
+        {
+            "train_id": ids[overlap.train],
+            "against": name,
+            "held_id": held_rows[overlap.held].get("id", held_rows[overlap.held].get("task_id", overlap.held)),
+            "same": overlap.same,
+            "share": round(overlap.share, 3),
+            "words": overlap.words,
+        }
+        for overlap in pairs
+    ]
+    rows = {overlap.train for overlap in pairs}
+    note = f"Compared {len(train):,} training rows with {len(held):,} of {name}: {len(rows):,} overlap"
+    if not drop or not rows:
+        return replace(task, notes=(*task.notes, f"{note}.")), overlaps
+    kept = [number for number in range(len(train)) if number not in rows]
+    if not kept:
+        message = f"--drop_overlaps: every training row overlaps with {name}. Choose other data."
+        raise InputError(message, kind="empty-data", key="train")
+    return replace(task, train=task.train.select(kept), notes=(*task.notes, f"{note}, and were dropped.")), overlaps
+
+
+def _evaluation_set(against: str) -> tuple[str, list[Row]]:
+    """Load a data file, or the test rows of a task, written as its name or as {name: …, options …}."""
+    if Path(against).suffix in READABLE:
+        return against, read_rows(Path(against))
+    try:
+        parsed = yaml.safe_load(against)
+    except yaml.YAMLError as error:
+        message = f"--against {against} is neither a data file nor a task: {error}"
+        raise InputError(message, kind="invalid-value", key="against") from None
+    options = dict(parsed) if isinstance(parsed, dict) else {"name": against}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        message = f"--against {against} names no task. Write a file, a task, or {{name: mbpp, path: …}}."
+        raise InputError(message, kind="invalid-value", key="against")
+    try:
+        rows = list(load_task(TaskSpec(name, options)).test)
+    except InputError as error:
+        advice = "" if "path" in options else f" Options go into --against '{{name: {name}, path: …}}'."
+        raise InputError(f"--against {against}: {error}{advice}", kind=error.kind, key="against") from error
+    if not rows:
+        message = f"--against {against}: this task has no test rows. Choose another."
+        raise InputError(message, kind="empty-data", key="against")
+    return name, rows
+
+
+def _spread(task: Task, split: str) -> dict[str, int]:
+    lengths = sorted(len(prompt_text(prompt)) for prompt in task.split(split)["prompt"])
+    return {"shortest": lengths[0], "median": lengths[len(lengths) // 2], "longest": lengths[-1]}
+
+
+def _readme(summary: dict[str, Any], section: Sequence[str]) -> str:
+    """README.md of the folder: its content, the changes of the data, how to train on it."""
+    options = json.dumps(summary["options"], ensure_ascii=False, default=str)
+    kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"
+    usage = "A recipe trains on these files, with the prompts as they are, with this section:"
+    lines = [
+        f"# What {summary['recipe']} trains on",
+        "",
+        f"Written by scripts/prepare_data.py from the task `{summary['task']}` with the options `{options}`.",
+        "",
+        "| file | rows |",
+        "|---|---|",
+        *(f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count),
+        "",
+        f"Columns: {', '.join(summary['columns'])}. `prompt` is {kind}; the other columns go to the rewards.",
+        "",
+        *(f"- {note}" for note in summary["notes"]),
+        "",
+        *([usage, "", "```yaml", *section, "```", ""] if summary["rows"]["train"] else []),
+    ]
+    return "\n".join(lines)
+
+
+def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row]) -> None:
+    spreads = summary["prompt_characters"]
+    table = [
+        [split, f"{summary['rows'][split]:,}", *(f"{n:,}" for n in one.values())] for split, one in spreads.items()
+    ]
+    console.info(f"Task {summary['task']} of {summary['recipe']}")
+    for note in summary["notes"]:
+        console.info(f"  {note}")
+    console.info(f"\n{console.table(['split', 'rows', 'shortest', 'median', 'longest'], table)}")
+    console.info("  Prompt lengths are in characters.")
+    if overlaps:
+        console.info("\nThe closest overlaps; overlaps.jsonl lists all:")
+        for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
+            pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
+            console.info(f"  {pair}, {overlap['share']:.0%} of its words: {overlap['words']}")
+    split = next(iter(spreads))
+    row = task.split(split)[0]
+    console.info(f"\n── {split} row 0 {'─' * 60}\n{prompt_text(row['prompt'])}")
+    if "final_answer" in row:
+        console.info(f"→ final_answer: {row['final_answer']}")
+    console.info(f"\nWritten to {output}. Read its README.md first.")
+
+
+def _upload(folder: Path, uri: str, section: Sequence[str], region: str | None) -> None:
+    """Upload each split of a prepared folder below an S3 URI, and print the section of a recipe that reads them."""
+    client = aws.client("s3", region)
+    lines = ["Uploaded. A SageMaker job reads it with this section of a recipe:", "", *section]
+    lines += ["sagemaker:", "  channels:"]
+    for split in SPLITS:
+        file, place = folder / f"{split}.jsonl", f"{uri}/{split}"
+        bucket, key = aws.split_uri(f"{place}/{file.name}")
+        with aws.translate_errors(f"Uploading to {place}"):
+            if file.is_file():
+                client.upload_file(str(file), bucket, key)
+                lines.append(f"    {split}: {place}")
+            else:  # of earlier data
+                client.delete_object(Bucket=bucket, Key=key)
+    console.info("\n".join(lines))
