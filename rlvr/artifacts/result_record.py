@@ -310,12 +310,13 @@ def _task(spec: TaskSpec) -> dict[str, Any]:
 def _base(recipe: Recipe) -> dict[str, Any]:
     """The fields of a record that name the base model."""
     from rlvr.modeling import adapters, loading
+    from rlvr.modeling.digests import hub_revision
 
     name = str(recipe.settings["model_name_or_path"])
     folder = Path(loading.find_model(name))
     if folder.is_dir():
         return {"model": folder.resolve().name, "revision": None, "base_digest": adapters.fingerprint(folder)}
-    commit = getattr(loading.load_config(recipe), "_commit_hash", None)
+    commit = hub_revision(recipe)
     return {"model": name, "revision": commit or recipe.settings.get("model_revision"), "base_digest": None}
 
 
