@@ -40,6 +40,7 @@ from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
 from rlvr.training.trl_config import load_in_shares
+from rlvr.training.vllm_rollouts import vllm_rollouts
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -135,8 +136,6 @@ def build_trainer(
     )
     _finish_model(trainer, recipe, model_config)
     if own_vllm:
-        from rlvr.training.vllm_rollouts import vllm_rollouts
-
         trainer.generate_with(vllm_rollouts(trainer, recipe.settings))
     return trainer
 

@@ -260,14 +260,13 @@ class VllmRollouts(VLLMGeneration):
 
     def _dequantised(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each 4-bit layer's name in the base model, and its weight in the engine's type."""
-        from bitsandbytes.functional import dequantize_4bit
-        from bitsandbytes.nn import Linear4bit
+        from bitsandbytes import functional, nn
 
         for name, module in self.model.named_modules():
-            if isinstance(module, Linear4bit):
+            if isinstance(module, nn.Linear4bit):
                 with self._dist.gather_params([module.weight]):
                     data = module.weight.full_tensor() if hasattr(module.weight, "full_tensor") else module.weight.data
-                    numbers = dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
+                    numbers = functional.dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
                 name = name.removeprefix("base_model.model.").removesuffix(".base_layer")
                 yield name.replace("_checkpoint_wrapped_module.", ""), numbers
 
