@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
     with console.remembered_interrupts(signal.SIGINT) as interrupts, lock_before_launch(recipe.output_dir):
         from rlvr import run
 
-        return run.run(recipe, started, interrupts)
+        return run.train_and_measure(recipe, started, interrupts)
 
 
 def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:

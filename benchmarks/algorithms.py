@@ -178,9 +178,9 @@ def train_run(run: Run, folder: Path) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     import run_grpo
-    from rlvr.run import Run as WholeRun
+    from rlvr.run import Stages
 
-    WholeRun.report = lambda self: None  # type: ignore[method-assign]
+    Stages.report = lambda self: None  # type: ignore[method-assign]
     sys.exit(run_grpo.main([*run.words(), "--output_dir", str(folder)]))
 
 

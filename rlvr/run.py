@@ -33,14 +33,14 @@ from rlvr.report.run_reader import read_run
 from rlvr.scoring.source_files import digest_of_file, imported_digests
 from rlvr.tracking.live_trackers import close_trackers
 from rlvr.tracking.mlflow_tracker import make_tracker
-from rlvr.training import launch, trl_config
+from rlvr.training import launch
 from rlvr.training.interruption import Interrupted, StopRequest, time_limit
 
 Outcome = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
 
 
-def run(recipe: Recipe, started: float, interrupts: Sequence[int]) -> int:
-    """Prepare and execute a run; return its exit code.
+def train_and_measure(recipe: Recipe, started: float, interrupts: Sequence[int]) -> int:
+    """Prepare a run and go through its stages; return the exit code.
 
     Args:
         started: when the process started, by `time.monotonic`.
@@ -53,11 +53,11 @@ def run(recipe: Recipe, started: float, interrupts: Sequence[int]) -> int:
         stack.enter_context(lock_run(recipe.output_dir, state))
         prepared = stack.enter_context(prepare_run(recipe, state=state))
         introduce(recipe, prepared.remarks, prepared.resumption)
-        stages = Run(prepared, stop)
+        stages = Stages(prepared, stop)
         gc.enable()
         if interrupts:  # a Ctrl-C that Python dropped inside a `__del__`
             raise KeyboardInterrupt
-        return stages.execute()
+        return stages.run()
 
 
 def profile(recipe: Recipe, started: float, minutes: float, machine: str | None) -> int:
@@ -79,8 +79,8 @@ def profile(recipe: Recipe, started: float, minutes: float, machine: str | None)
     return 0
 
 
-class Run:
-    """A prepared run: measure the base model, train, measure the trained model, report."""
+class Stages:
+    """The stages of a prepared run: measure the base model, train, measure the trained model, report."""
 
     def __init__(self, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
@@ -99,14 +99,17 @@ class Run:
         self.results: dict[str, Any] = {}
         self.sampled: SampledGroups
 
-    def execute(self) -> int:
-        """Run all stages, and record in run.json how far they come; return the exit code."""
+    def run(self) -> int:
+        """Go through all stages, and record in run.json how far they come; return the exit code."""
         prepared, resumption = self.prepared, self.prepared.resumption
         for name in [] if resumption.fresh else self.status.changed_files():
             console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
-        resolved = trl_config.resolved_settings(self.recipe, prepared.rewards, prepared.task.stop_strings)
         directory.prepare(
-            self.recipe, prepared.state, prepared.scoring_versions, resolved=resolved, fresh=resumption.fresh
+            self.recipe,
+            prepared.state,
+            prepared.scoring_versions,
+            resolved=prepared.resolved_settings(),
+            fresh=resumption.fresh,
         )
         if self.is_main:
             record_training_rows(self.folder, prepared.task.train)
@@ -163,7 +166,7 @@ class Run:
             prepared.task, prepared.rewards, prepared.metric, prepared.scorer, prepared.plan.generations
         )
         base.close()
-        trl_config.free_memory()
+        self.training.free_memory()
         console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
         console.info(f"  {self.sampled.words()}")
         if self.is_main:
@@ -174,20 +177,9 @@ class Run:
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""
-        prepared = self.prepared
-        trainer = self.training.build_trainer(
-            self.recipe,
-            prepared.task,
-            prepared.rewards,
-            prepared.metric,
-            prepared.tokenizer,
-            prepared.scorer,
-            prepared.identity,
-            steps=prepared.plan.steps,
-            card=self._card() if self.is_main else "",
-        )
+        trainer = self.prepared.build_trainer(card=self._card() if self.is_main else "")
         with self.stop:  # a signal lets the step end and a checkpoint be saved
-            checkpoint = prepared.resumption.checkpoint
+            checkpoint = self.prepared.resumption.checkpoint
             reason = self.training.train(trainer, self.recipe, self.stop, checkpoint)
             if reason is not None:
                 raise Interrupted(reason)
@@ -195,7 +187,7 @@ class Run:
             self.status.update("trained", saved=self.model_folder.name)
         trainer.end_rollouts()
         del trainer
-        trl_config.free_memory()
+        self.training.free_memory()
         self.stop.raise_if_requested()
 
     def measure_trained(self) -> None:

@@ -118,7 +118,7 @@ def test_a_full_disk_is_one_sentence(
     def fail(recipe: Any, started: float, interrupts: Any) -> int:
         raise error
 
-    monkeypatch.setattr("rlvr.run.run", fail)
+    monkeypatch.setattr("rlvr.run.train_and_measure", fail)
     if expected is None:
         with pytest.raises(type(error)):
             run_grpo.main(["--config", str(DEMO)])

@@ -71,7 +71,7 @@ def missing_process_file(folder: Path) -> str | None:
 
 
 def process_file(folder: Path, process: int) -> Path:
-    """The file for the state of one process between two steps (rlvr/training/checkpoint_trainer.py)."""
+    """The file for the state of one process between two steps (rlvr/training/checkpoint_writer.py)."""
     return folder / f"between_steps_{process}.pt"
 
 

@@ -30,6 +30,7 @@ from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping, without_folder
 from rlvr.health.run_metrics import short_name
 from rlvr.modeling import adapters, loading
+from rlvr.modeling.digests import hub_revision
 
 FILE = "result.json"
 FORMAT = 1  # increase it if an older version would misread a record
@@ -261,7 +262,7 @@ def _base(recipe: Recipe) -> dict[str, Any]:
     folder = Path(loading.find_model(name))
     if folder.is_dir():
         return {"model": folder.resolve().name, "revision": None, "base_digest": adapters.fingerprint(folder)}
-    commit = getattr(loading.load_config(recipe), "_commit_hash", None)
+    commit = hub_revision(recipe)
     return {"model": name, "revision": commit or recipe.settings.get("model_revision"), "base_digest": None}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlvr.environments.proxies import EnvironmentProxy, tools_of
 from rlvr.environments.rollouts import ToolResult
 
+MAX_NESTING = 50  # of lists and mappings in a tool call
 Messages = list[dict[str, Any]]
 # Parts of a message that a table keeps, all of them text.
 _TEXTS = ("role", "name", "content", "reasoning_content", "thinking")
@@ -45,6 +46,25 @@ def resolve(messages: Sequence[dict[str, Any]]) -> list[float | None]:
             message["content"] = result.text()
         seconds.append(round(result.seconds(), 3) if isinstance(result, ToolResult) else None)
     return seconds
+
+
+def parse_shallow(parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Parse a turn of the model; ValueError, which TRL expects, for one whose nesting nothing after it could handle."""
+    try:
+        message = parse(*args, **kwargs)
+    except RecursionError as error:
+        raise ValueError("a tool call is nested too deeply") from error
+    level = [message or {}]
+    for _ in range(MAX_NESTING):
+        level = [
+            part
+            for value in level
+            for part in (value.values() if isinstance(value, dict) else value)
+            if isinstance(part, dict | list)
+        ]
+        if not level:
+            return message
+    raise ValueError("a tool call is nested too deeply")
 
 
 def as_table(completions: Sequence[Any]) -> list[Any]:

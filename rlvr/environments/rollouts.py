@@ -286,7 +286,7 @@ class ToolResult(list[Any]):
 
     An empty list to TRL, which passes a list on as the content of the tool's message instead of asking for its text.
     So the calls of a batch run at the same time, until the trainer needs the text
-    (`ExtensibleGRPOTrainer._get_tool_suffix_ids`).
+    (`TrlSeam._get_tool_suffix_ids`).
     """
 
     def __init__(self, future: Future[tuple[str, float]]) -> None:

@@ -116,7 +116,7 @@ class RunSetup:
 
     @property
     def optimizer(self) -> str:
-        return str(self.settings.get("optim") or "adamw_torch_fused")
+        return str(self.settings.get("optim") or "adamw_torch_fused")  # the default with PyTorch 2.8
 
 
 def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launcher: str, prompt_tokens: int) -> RunSetup:

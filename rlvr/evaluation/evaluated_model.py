@@ -20,6 +20,7 @@ from rlvr.evaluation.evaluate import Records, measure
 from rlvr.evaluation.measured import held_out_rows, training_decoding
 from rlvr.evaluation.scores import SampledGroups, by_task, summarise, summarise_groups
 from rlvr.modeling import loading
+from rlvr.modeling.digests import hub_revision
 from rlvr.scoring.reward import Metric, Reward
 from rlvr.scoring.scorer import Scorer
 
@@ -129,7 +130,7 @@ class EvaluatedModel:
         samples: int,
     ) -> Records:
         """`measure` with this model, the answer cache, and the environments of the recipe."""
-        revision = getattr(loading.load_config(self.recipe), "_commit_hash", None)
+        revision = hub_revision(self.recipe)
         settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
         name = self.name if samples == 1 else f"{self.name}-sampled"
         cache = AnswerCache(self._folder / ANSWERS, name, settings)

@@ -43,15 +43,10 @@ CHECKS = (
     reward_checks.trade_off,
     policy_checks.gradient_grows,
     policy_checks.too_far_from_policy,
-    policy_checks.sampling_ratio,
     policy_checks.entropy,
     policy_checks.length,
     policy_checks.duplicates,
-    policy_checks.groups_unfilled,
     reward_checks.reward_flat,
-    failure_checks.steps_slow_down,
-    failure_checks.rewards_take_long,
-    failure_checks.tools_take_long,
 )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import fmean, median
+from statistics import fmean
 
 from rlvr.formatting import is_number, number
-from rlvr.health.run_metrics import EDGE, Finding, RunMetrics, percent
-from rlvr.health.trends import MIN_LINES, SHORT_WINDOW, WINDOW, combine
+from rlvr.health.run_metrics import EDGE, Finding, RunMetrics
+from rlvr.health.trends import MIN_LINES, SHORT_WINDOW, WINDOW
 
 
 def not_finite(run: RunMetrics) -> Iterator[Finding]:
@@ -77,25 +77,6 @@ def gradient_zero(run: RunMetrics) -> Iterator[Finding]:
         yield Finding("alarm", "gradient-zero", "grad_norm", problem, fix, steps[-1])
 
 
-def rewards_take_long(run: RunMetrics) -> Iterator[Finding]:
-    fix = "Give the rewards more workers, make the reward function faster, or look whether its server answers."
-    return _takes_long(run, "slow-rewards", "time/rewards", "the rewards take", fix)
-
-
-def tools_take_long(run: RunMetrics) -> Iterator[Finding]:
-    fix = f"Make the tools faster, lower {run.key('tool_timeout_s')}, or use more processors."
-    return _takes_long(run, "slow-tools", "time/tools", "the tools take", fix)
-
-
-def _takes_long(run: RunMetrics, kind: str, metric: str, subject: str, fix: str) -> Iterator[Finding]:
-    shares = combine([run[metric], run["step_time"]], lambda part, whole: part / whole if whole else 0.0)
-    if shares and run.recent(metric) > 1:
-        share = percent(fmean(shares.last(SHORT_WINDOW)))
-        problem = f"{subject} {share} of a step, {{}} s, while generation waits"
-        levels = [("note", 0.5, 0.4)]
-        yield from run.level_findings(kind, metric, levels, problem, fix, series=shares, show=number)
-
-
 def tool_calls_fail(run: RunMetrics) -> Iterator[Finding]:
     metric, problem = "tools/failure_frequency", "{} of the tool calls fail"
     fix = "Read some completions: do the calls have the names and arguments of the tools? docs/environments.md."
@@ -118,17 +99,3 @@ def tools_unused(run: RunMetrics) -> Iterator[Finding]:
     )
     fix = "Check that calls pay: a reward that answers without calls earn as well teaches to leave them out."
     yield Finding("warning", "unused-tools", metric, problem, fix, series.steps[-SHORT_WINDOW])
-
-
-def steps_slow_down(run: RunMetrics) -> Iterator[Finding]:
-    """Steps that slow down more than the completions grow. The first lines are left out: loading and compiling."""
-    series, tokens = run["step_time"], run["completions/mean_length"]
-    if len(series) < 2 * WINDOW + MIN_LINES:
-        return
-    start, recent = median(series.values[MIN_LINES : MIN_LINES + WINDOW]), median(series.last(WINDOW))
-    growth = fmean(tokens.last(WINDOW)) / max(1.0, fmean(tokens.first(WINDOW))) if tokens else 1.0
-    if start and recent / start > 2 * max(1.0, growth):
-        figures = f"{number(recent)} s instead of {number(start)} s"
-        problem = f"steps take {figures}, and longer completions do not explain it"
-        fix = "Check what else uses the machine, and whether its memory or disk is full."
-        yield Finding("warning", "slower-steps", "step_time", problem, fix, series.steps[-WINDOW])

@@ -51,15 +51,6 @@ def too_far_from_policy(run: RunMetrics) -> Iterator[Finding]:
     yield from check("vllm-mismatch", metric, (0.5, 0.4), (0.1, 0.07), problem, fix)
 
 
-def sampling_ratio(run: RunMetrics) -> Iterator[Finding]:
-    """vLLM's importance ratios, by their distance from 1 on either side."""
-    metric, levels = "sampling/importance_sampling_ratio/mean", [("alarm", 2.0, 1.7), ("warning", 1.25, 1.2)]
-    distance = MetricSeries(run[metric].steps, [max(ratio, 1 / max(ratio, 0.001)) for ratio in run[metric].values])
-    problem = "the importance ratio of vLLM's samples is {} instead of about 1, so long completions may be masked"
-    fix = f"Give vLLM and the trainer the same dtype; see {run.key('vllm_importance_sampling_mode')}."
-    return run.level_findings("vllm-mismatch", metric, levels, problem, fix, series=distance, show=number)
-
-
 def entropy(run: RunMetrics) -> Iterator[Finding]:
     """Compares with the start, since low depends on model and task. At the maximum reward, entropy may be 0."""
     series = run["entropy"]
@@ -108,12 +99,3 @@ def duplicates(run: RunMetrics) -> Iterator[Finding]:
         problem = "{} of the completions repeat another one of their group"
         fix = f"Raise {run.key('temperature')}; check top_p and top_k."
         yield from run.level_findings("duplicates", "completions/duplicate_fraction", levels, problem, fix)
-
-
-def groups_unfilled(run: RunMetrics) -> Iterator[Finding]:
-    metric, levels = "dynamic_sampling/unfilled_groups", [("warning", 1.0, 0.5)]
-    kept = run["dynamic_sampling/kept_fraction"]
-    share = f" ({percent(fmean(kept.last(SHORT_WINDOW)))} of the generated groups had some)" if kept else ""
-    problem = f"{{}} groups a step have no advantages{share}"
-    fix = f"Filter the rows (pass_rates, docs/sampling.md), or raise {run.key('dynamic_sampling')}."
-    return run.level_findings("unfilled-groups", metric, levels, problem, fix, show=number)

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from accelerate.utils import broadcast_object_list, gather_object
 
@@ -42,11 +43,14 @@ from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Metric, Reward, file_of, metrics_of
 from rlvr.scoring.scorer import START_TIMEOUT_S, Scorer
-from rlvr.training import launch, trl_config
+from rlvr.training import launch
 
 if TYPE_CHECKING:
     from accelerate import PartialState
     from transformers import PreTrainedTokenizerBase
+    from trl import GRPOConfig
+
+    from rlvr.training.grpo_trainer import RecipeTrainer
 
 START_S_OF_A_CHECK = 60.0  # for the imports of workers, and for a server that is starting
 
@@ -81,6 +85,41 @@ class PreparedRun:
     estimate: estimates.Estimate | None
     remarks: tuple[Problem, ...]
     environments: tuple[Environment, ...] = ()
+
+    @cached_property
+    def training_config(self) -> GRPOConfig:
+        """TRL's configuration of the training."""
+        from rlvr.training import trl_config
+
+        return trl_config.training_config(self.recipe, self.rewards, self.task.stop_strings)
+
+    def resolved_settings(self) -> dict[str, Any]:
+        """What libraries derive from the recipe."""
+        from rlvr.training import trl_config
+
+        return trl_config.resolved_settings(self.recipe, self.training_config)
+
+    def build_trainer(self, card: str = "") -> RecipeTrainer:
+        """Build the trainer, with its model and adapter.
+
+        Args:
+            card: the model card of the run and of its checkpoints.
+        """
+        from rlvr.training.train import build_trainer  # imports TRL's trainer, which takes seconds: after all checks
+
+        return build_trainer(
+            self.recipe,
+            self.task,
+            self.rewards,
+            self.metric,
+            self.tokenizer,
+            self.scorer,
+            self.identity,
+            config=self.training_config,
+            environments=self.environments,
+            steps=self.plan.steps,
+            card=card,
+        )
 
     def source_files(self) -> dict[str, str | None]:
         """The files of the rewards, the metric and the environments, by label."""
@@ -277,7 +316,7 @@ def _resume(
         return None, Resumption()
     recipe, model = components.recipe, None
     if components.config is not None and not (only_check and earlier_engine(recipe) is None):
-        model = base_digests(recipe, components.config)  # takes seconds for large weights; a mere check needs none
+        model = base_digests(recipe)  # takes seconds for large weights; a mere check needs none
     identity = Identity.of(recipe, components.train, processes, launch.launcher(), model)
     if not components.target.is_here or findings.known_problems:
         return identity, Resumption()
@@ -300,6 +339,8 @@ def _check_with_trl(components: RunComponents, findings: Findings) -> None:
 
     Their messages are text, so the keys that one is about are searched in it.
     """
+    from rlvr.training import trl_config
+
     stop_strings = components.task.stop_strings if components.task is not None else ()
     elsewhere = None if components.target.is_here else components.processes
     try:

@@ -71,16 +71,8 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     completions = count(prepared.plan.prompts * prepared.plan.generations, "completion")
     console.error(f"Measuring {GENERATIONS} generations of {completions}, with all their updates …")
     before_building = time.monotonic()
-    trainer = train.build_trainer(
-        replace(recipe, settings={**recipe.settings, **SETTINGS}),
-        prepared.task,
-        prepared.rewards,
-        prepared.metric,
-        prepared.tokenizer,
-        prepared.scorer,
-        prepared.identity,
-        steps=prepared.plan.steps,
-    )
+    measured = replace(recipe, settings={**recipe.settings, **SETTINGS})
+    trainer = replace(prepared, recipe=measured).build_trainer()
     loading_s = time.monotonic() - before_building
     recorder = Recorder(trainer, of_each, deadline)
     trainer.add_callback(recorder)

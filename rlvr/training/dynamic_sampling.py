@@ -24,16 +24,19 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
-from rlvr.training.batch_merge import BatchLayout, GroupSource, RolloutBatch, merge_rollouts
+from rlvr.training.batch_merge import BatchLayout, CompletionTable, GroupSource, RolloutBatch, merge_rollouts
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from rlvr.training.trl_seam import TrlSeam
 
 # Whether each group has signal, by round, rank and place.
 Signals = Sequence[Sequence[Sequence[bool]]]
@@ -291,3 +294,33 @@ class DynamicSampler:
 
     def _signals(self, rollout: RolloutBatch, world: int) -> list[list[bool]]:
         return has_signal(rollout.rewards[:, self._outcome], self._group).view(world, -1).tolist()
+
+
+def sample_rounds(trainer: TrlSeam, sampler: DynamicSampler, inputs: list[Any]) -> dict[str, Any]:
+    """Sample a trainer's batch in as many rounds as it needs. Collective.
+
+    What TRL logs of rewards and lengths stays that of round 0. Fresh groups are kept because they are neither all right
+    nor all wrong. A mean reward over them would draw towards one half, and could not be compared with that of a run
+    without dynamic sampling. The table of completions shows the batch that is trained on.
+    """
+
+    def sample(rows: list[Any]) -> RolloutBatch:
+        trainer.write_table(CompletionTable())
+        tensors = trainer.sample_round(rows)
+        return RolloutBatch(tensors, trainer.scores.values, trainer.read_table())
+
+    first, accelerator = sample(inputs), trainer.accelerator
+    with trainer.without_further_metrics():
+        batch, metrics = sampler.fill(
+            first,
+            sample,
+            rank=accelerator.process_index,
+            world=accelerator.num_processes,
+            pad_token=trainer.text_tokenizer.pad_token_id,
+            sum_over_ranks=lambda count: accelerator.gather(count).sum(),
+        )
+    for name, value in metrics.items():
+        trainer.metrics[name].append(value)
+    trainer.write_table(batch.table)
+    trainer.scores = replace(trainer.scores, values=batch.rewards)
+    return batch.tensors

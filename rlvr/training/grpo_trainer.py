@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerControl
-from trl.models import unwrap_model_for_generation
 
 from rlvr import console
+from rlvr.artifacts.identity import Identity
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.modeling.generation import ended, generate, ignore_generation_config
+from rlvr.environments.proxies import Environments
+from rlvr.modeling.generation import ended
 from rlvr.scoring.call_result import RewardFailure, Scored
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
 from rlvr.scoring.scorer import Scorer, reward_columns
 from rlvr.training import advantages as advantage
-from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
-from rlvr.training.dynamic_sampling import DynamicSampler
-from rlvr.training.environment_trainer import EnvironmentTrainer
+from rlvr.training.checkpoint_writer import CheckpointWriter
 from rlvr.training.reward_failures import nothing_scored, raise_or_report
 from rlvr.training.rollout_check import RolloutCheck
+from rlvr.training.tool_turns import ToolTurns
+from rlvr.training.trl_seam import TrlSeam
 
 MAX_MASKED_GENERATIONS = 10  # in a row without one scored row, after which the run ends
+MAX_REPORTED_ENVIRONMENTS = 3  # different causes of failed environments that one batch prints
 
 
-class RecipeTrainer(EnvironmentTrainer):
+class RecipeTrainer(TrlSeam):
     """`GRPOTrainer` with these departures.
 
     1. Rewards run in workers, all at once (rlvr/scoring/scorer.py). A row that one of them can't score leaves the
@@ -40,21 +41,22 @@ class RecipeTrainer(EnvironmentTrainer):
     3. transformers makes a generation in rounds that fit the GPU; TRL makes it at once. Plain-text prompts end at the
        task's stop strings. TRL passes no tokenizer to `generate`, without which transformers refuses `stop_strings`.
        Can go when huggingface/trl passes one.
-    4. Environments are played in worker processes (rlvr/training/environment_trainer.py).
+    4. Environments are played in worker processes, the calls of a batch at the same time. A row whose environment fails
+       leaves the update. Rewards get the token ids that the model wrote, without those of tool results.
     5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
     6. Rewards that apply to some tasks of a mixture alone (rlvr/data/mixture.py). Elsewhere they are NaN, which TRL
        leaves out of sums, normalisations and means.
     7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
+    8. Checkpoints that are complete or absent, and continue a run bit for bit (rlvr/training/checkpoint_writer.py).
 
     Args:
         rewards: those of the recipe, in its order.
         scorer: runs them.
         settings: the recipe's keys of this project (`Recipe.settings_for("run")`), and `adaptive`.
-        stop_strings: the task's.
+        identity, keep_checkpoints, card: as for `CheckpointWriter`.
         tasks: labels of the tasks of a mixture.
         validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
-        dynamic_sampler: None where the recipe asks for none.
-        kwargs: those of `EnvironmentTrainer`.
+        kwargs: those of `TrlSeam`.
     """
 
     def __init__(
@@ -63,19 +65,17 @@ class RecipeTrainer(EnvironmentTrainer):
         rewards: list[Reward],
         scorer: Scorer,
         settings: Mapping[str, Any],
-        stop_strings: tuple[str, ...] = (),
+        identity: Identity,
+        keep_checkpoints: int | None = None,
+        card: str = "",
         tasks: Sequence[str] = (),
         validation: Callable[..., dict[str, float]] | None = None,
-        dynamic_sampler: DynamicSampler | None = None,
         **kwargs: Any,
     ) -> None:
         self._rewards = rewards
         self._scorer = scorer
-        self._run_settings = settings
-        self._stop_strings = stop_strings
         self._tasks = tasks
         self._validation = validation
-        self._dynamic_sampler = dynamic_sampler
         self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
         self.silent_s, self.silent = 0.0, ""  # how long a reward server or Ray cluster has not answered, and which
         self.scored_generations = 0  # with a scored row
@@ -83,13 +83,15 @@ class RecipeTrainer(EnvironmentTrainer):
         self._failures: list[RewardFailure] = []
         self._masked_generations = 0  # in a row
         self.scoring_nothing: list[str] = []  # rewards that returned None for the whole last generation, or failed
-        self._scores: BatchScores  # of the last generation
         self._logged_columns: set[str] = set()
-        self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
-        self._update_s = 0.0
-        self._log_probabilities: torch.Tensor | None = None
         self._table_failed = False
-        super().__init__(*args, reward_funcs=reward_columns(scorer, self._after_scoring), **kwargs)
+        super().__init__(
+            *args,
+            settings=settings,
+            checkpoints=CheckpointWriter(self, identity, keep_checkpoints, card),
+            reward_funcs=reward_columns(scorer, self._after_scoring),
+            **kwargs,
+        )
 
     # ------------------------------------------------------------------------------------------------------------------
     # Rewards
@@ -98,7 +100,7 @@ class RecipeTrainer(EnvironmentTrainer):
         """Log what only the trainer knows of this rank's rows; `arguments` are those of TRL's call of the rewards."""
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
-        columns: dict[str, list[Any]] = dict(self.conversation_columns())
+        columns: dict[str, list[Any]] = self.turns.columns() if self.environments is not None else {}
         logged = scored.logged | columns.keys()
         if self._tasks:
             columns[TASK] = arguments[TASK]
@@ -108,32 +110,43 @@ class RecipeTrainer(EnvironmentTrainer):
         for name, values in columns.items():
             arguments["log_extra"](name, values)
 
-    def compute_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
-        started = time.perf_counter()
-        self._failures = []
-        raw = super().compute_rewards(inputs, prompts, completions, completion_ids_list)
+    def score_rows(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
+        if self.environments is not None:
+            raw[self._failed_environments(self.environments)] = torch.nan
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
-            on_error = self._run_settings["on_reward_error"]
+            on_error = self.settings["on_reward_error"]
             raise_or_report(self._failures, is_silent=self.silent_s > 0, on_error=on_error)
         tasks = gather_object([row[TASK] for row in inputs]) if self._tasks else [None] * len(raw)
         rows = apply_gates_and_mask(raw.tolist(), self._rewards, tasks)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
         scores = torch.tensor(numbers, dtype=raw.dtype, device=raw.device)
-        self._scores = BatchScores(scores, self.reward_weights, [reward.label for reward in self._rewards], tasks)
+        self.scores = BatchScores(scores, self.reward_weights, [reward.label for reward in self._rewards], tasks)
         unscored = torch.isnan(raw).all(dim=0).tolist()
-        applying = [any(map(reward.applies, set(tasks))) for reward in self._rewards]
         self.scoring_nothing = [
             reward.name
-            for reward, none, applies in zip(self._rewards, unscored, applying, strict=True)
-            if none and applies
+            for reward, none in zip(self._rewards, unscored, strict=True)
+            if none and any(map(reward.applies, set(tasks)))
         ]
-        self._watch_masked(self._scores.masked())
-        self._seconds["rewards"] += time.perf_counter() - started
+        self._watch_masked(self.scores.masked())
         return scores
+
+    def _failed_environments(self, environments: Environments) -> torch.Tensor:
+        """(completions of all ranks,) whether the row's environment failed; reports the causes. Collective."""
+        causes = environments.failures()
+        failed = self.accelerator.gather(
+            torch.tensor([bool(cause) for cause in causes], device=self.accelerator.device)
+        )
+        self.metrics["environment/failed_fraction"].append(failed.float().mean().item())
+        for cause in sorted({cause for cause in causes if cause})[:MAX_REPORTED_ENVIRONMENTS]:
+            rows = causes.count(cause)
+            console.error(
+                f"\nAn environment failed in {rows} of {len(causes)} rollouts, which leave the update: {cause}."
+            )
+        return failed
 
     def _watch_masked(self, masked: torch.Tensor) -> None:
         fraction = masked.float().mean().item()
-        self.add_metric("rewards/unscored_fraction", fraction)
+        self.metrics["rewards/unscored_fraction"].append(fraction)
         if fraction < 1:
             self._masked_generations = 0
             self.scored_generations += 1
@@ -145,186 +158,86 @@ class RecipeTrainer(EnvironmentTrainer):
     # ------------------------------------------------------------------------------------------------------------------
     # Completions and their advantages
 
-    def sample_batch(self, inputs: Any) -> dict[str, Any]:
-        if self._dynamic_sampler is not None and self.model.training:
-            output = self._sample_dynamically(inputs, self._dynamic_sampler)
-        else:
-            output = self._sample_once(inputs)
-        self._add_batch_metrics()
-        return output
-
-    def _sample_dynamically(self, inputs: Any, sampler: DynamicSampler) -> dict[str, Any]:
-        """Sample as many rounds as the batch needs.
-
-        What TRL logs of rewards and lengths stays that of round 0. Fresh groups are kept because they are neither all
-        right nor all wrong. A mean reward over them would draw towards one half, and could not be compared with that
-        of a run without dynamic sampling. The table of completions shows the batch that is trained on.
-        """
-
-        def sample(rows: list[Any]) -> RolloutBatch:
-            self.write_table(CompletionTable())
-            tensors = self._sample_once(rows)
-            return RolloutBatch(tensors, self._scores.values, self.read_table())
-
-        first = sample(inputs)
-        with self.without_further_metrics():
-            batch, metrics = sampler.fill(
-                first,
-                sample,
-                rank=self.accelerator.process_index,
-                world=self.accelerator.num_processes,
-                pad_token=self.text_tokenizer.pad_token_id,
-                sum_over_ranks=lambda count: self.accelerator.gather(count).sum(),
+    def describe_completions(self, prompt_ids: Any, completion_ids: Any, tool_mask: Any, completions: Any) -> None:
+        tokenizer, eos, stops = self.text_tokenizer, self.eos_token_ids, self.stop_strings
+        finished = [ended(tokenizer, ids, eos, stops) for ids in completion_ids]
+        lengths = [[len(ids), not was_ended] for ids, was_ended in zip(prompt_ids, finished, strict=True)]
+        gathered = self.accelerator.gather(torch.tensor(lengths, device=self.accelerator.device)).float()
+        if stops:
+            # TRL counts a completion without an end-of-sequence token as cut off; it may end at a stop string.
+            self.metrics["completions/clipped_ratio"][-1] = gathered[:, 1].mean().item()
+        for name in ("mean", "min", "max"):
+            self.metrics[f"prompts/{name}_length"].append(getattr(gathered[:, 0], name)().item())
+        if self.environments is not None:
+            self.turns = ToolTurns(
+                completions, tool_mask, finished, self.max_tool_calling_iterations, self.result_seconds
             )
-        for name, value in metrics.items():
-            self.add_metric(name, value)
-        self.write_table(batch.table)
-        self._scores = replace(self._scores, values=batch.rewards)
-        return batch.tensors
+            self._add_tool_metrics(self.environments)
 
-    def _sample_once(self, inputs: Any) -> dict[str, Any]:
-        output = super().sample_batch(inputs)
+    def _add_tool_metrics(self, environments: Environments) -> None:
+        """Add what TRL doesn't log of tool calls; collective."""
+        sums = [environments.failed_calls(), environments.seconds(), *self.turns.sums()]
+        failed, seconds, turns, cut, rows = self.accelerator.reduce(
+            torch.tensor(sums, dtype=torch.float64, device=self.accelerator.device), reduction="sum"
+        ).tolist()
+        if self.tools:
+            calls = self.metrics["tools/call_frequency"][-1] * rows
+            # TRL has counted the calls that failed before they reached a worker.
+            self.metrics["tools/failure_frequency"][-1] += failed / calls if calls else 0.0
+        for name, total in (("turns", turns), ("cut_by_iterations", cut), ("seconds", seconds)):
+            self.metrics[f"tools/{name}"].append(total / rows)
+
+    def correct_batch(self, batch: dict[str, Any], rows: int) -> None:
         if self.use_vllm and self.model.training and self._rollout_check.is_due(self.state.global_step):
-            self._rollout_check.check(self, output)
-        count, rank = len(inputs), self.accelerator.process_index
-        own_rows = slice(rank * count, (rank + 1) * count)
-        self._correct_advantages(output, own_rows)
+            self._rollout_check.check(self, batch)
+        rank = self.accelerator.process_index
+        own_rows = slice(rank * rows, (rank + 1) * rows)
+        self._correct_advantages(batch, own_rows)
         for reward in self._rewards if self._tasks else ():
             for part in ("mean", "std"):  # TRL's are NaN if the reward applies to no completion of the batch
                 self.drop_nan_metric(f"rewards/{reward.label}/{part}")
-        masked = self._scores.masked()
+        masked = self.scores.masked()
         if masked.any():
             # No advantage is not enough: the tokens would still count in the loss's denominator, and in the KL term.
-            output["completion_mask"] = output["completion_mask"] * (~masked[own_rows]).unsqueeze(1).int()
-            counted = output["completion_mask"] * output.get("tool_mask", 1)
-            output["num_items_in_batch"] = self.accelerator.gather(counted.sum()).sum()
-        return output
+            batch["completion_mask"] = batch["completion_mask"] * (~masked[own_rows]).unsqueeze(1).int()
+            counted = batch["completion_mask"] * batch.get("tool_mask", 1)
+            batch["num_items_in_batch"] = self.accelerator.gather(counted.sum()).sum()
 
     def _correct_advantages(self, output: dict[str, Any], own_rows: slice) -> None:
         """Apply adaptive normalisation, and 0 for groups without spread, to the update and to the table."""
         # In the other aggregation each reward is normalised by itself, so there all of them must be equal.
         summed = self.multi_objective_aggregation == "sum_then_normalize"
-        flat = advantage.without_spread(self._scores.totals() if summed else self._scores.values, self._group_size())
-        self.replace_metric("frac_reward_zero_std", flat.float().mean().item())
-        logged = self.last_advantages(len(flat))  # TRL's table may hold fewer rows than one generation has
-        if self._run_settings["adaptive"]:
-            threshold = self._run_settings["adaptive_threshold"]
-            advantages = advantage.adaptive(self._scores.totals(), self._group_size(), threshold)
+        flat = advantage.without_spread(self.scores.totals() if summed else self.scores.values, self._group_size())
+        self.metrics["frac_reward_zero_std"][-1] = flat.float().mean().item()
+        logged = self.last_logged("advantages", len(flat))  # TRL's table may hold fewer rows than one generation has
+        if self.settings["adaptive"]:
+            threshold = self.settings["adaptive_threshold"]
+            advantages = advantage.adaptive(self.scores.totals(), self._group_size(), threshold)
             output["advantages"] = advantages[own_rows].to(output["advantages"].dtype)
             logged = advantages.tolist()[-len(logged) :]
         output["advantages"] = output["advantages"].masked_fill(flat[own_rows], 0.0)
         last_flat = flat.tolist()[-len(logged) :]
-        self.replace_last_advantages(
-            [0.0 if is_flat else value for is_flat, value in zip(last_flat, logged, strict=True)]
+        self.replace_last_logged(
+            "advantages", [0.0 if is_flat else value for is_flat, value in zip(last_flat, logged, strict=True)]
         )
 
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval
 
-    def generate_completions(self, prompts: Any) -> Any:
-        started = time.perf_counter()
-        with ignore_generation_config(self.accelerator.unwrap_model(self.model)):
-            output = super().generate_completions(prompts)
-        prompt_ids, completion_ids = output[0], output[1]
-        cut = [False] * len(completion_ids)
-        if self._stop_strings:
-            # TRL counts a completion without an end-of-sequence token as cut off; it may end at a stop string.
-            tokenizer, eos = self.text_tokenizer, self.eos_token_ids
-            cut = [not ended(tokenizer, ids, eos, self._stop_strings) for ids in completion_ids]
-        lengths = torch.tensor(
-            [[len(ids), was_cut] for ids, was_cut in zip(prompt_ids, cut, strict=True)], device=self.accelerator.device
-        )
-        gathered = self.accelerator.gather(lengths).float()
-        if self._stop_strings:
-            self.replace_metric("completions/clipped_ratio", gathered[:, 1].mean().item())
-        for name in ("mean", "min", "max"):
-            self.add_metric(f"prompts/{name}_length", getattr(gathered[:, 0], name)().item())
-        tool_s = self.take_tool_wait()
-        self._seconds["tools"] += tool_s
-        self._seconds["generation"] += time.perf_counter() - started - tool_s
-        return output
-
-    def generate_turn(
-        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, **kwargs: Any
-    ) -> Any:
-        at_once = self._run_settings["per_device_generation_batch_size"] or len(prompt_ids)
-        if self.use_vllm:
-            return super().generate_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
-        ids: list[list[int]] = []
-        for start in range(0, len(prompt_ids), at_once):
-            part = slice(start, start + at_once)
-            prompts = prompt_ids[part]
-            if self._stop_strings:
-                with self.model_for_generation() as model:
-                    ids += generate(
-                        model, self.text_tokenizer, prompts, self.generation_config, stop_strings=self._stop_strings
-                    )
-            else:
-                fields = {name: values[part] for name, values in multimodal_fields.items()}  # such as token types
-                ids += super().generate_turn(prompts, images, fields, num_generations, **kwargs)[0]
-        return ids, None
-
-    def model_for_generation(self) -> Any:
-        """The model with whole weights and without activation checkpointing, as a context; collective."""
-        return unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-            generation_kwargs=self.generation_kwargs,
-            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        )
+    def add_batch_metrics(self) -> None:
+        count = len(self.scores.values)
+        advantages = torch.tensor(self.last_logged("advantages", count))
+        statistics = advantage.statistics(advantages, self.scores.totals().cpu())
+        for name, value in (*self.scores.metrics(self._tasks), *statistics.items()):
+            self.metrics[name].append(value)
+        if texts := [str(text) for text in self.last_logged("completion", count)]:
+            self.metrics["completions/duplicate_fraction"].append(duplicate_fraction(texts, self._group_size()))
 
     # ------------------------------------------------------------------------------------------------------------------
-    # Metrics
-
-    def _add_batch_metrics(self) -> None:
-        count = len(self._scores.values)
-        advantages = torch.tensor(self.last_advantages(count))
-        statistics = advantage.statistics(advantages, self._scores.totals().cpu())
-        for name, value in (*self._scores.metrics(self._tasks), *statistics.items()):
-            self.add_metric(name, value)
-        if texts := [str(text) for text in self.last_completions(count)]:
-            self.add_metric("completions/duplicate_fraction", duplicate_fraction(texts, self._group_size()))
-
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
-        started, seconds_before = time.perf_counter(), sum(self._seconds.values())
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        self._update_s += time.perf_counter() - started - (sum(self._seconds.values()) - seconds_before)
-        if self.micro_step % self.current_gradient_accumulation_steps == 0:
-            for name, seconds in self._seconds.items():
-                if name != "tools" or self.plays_environments:
-                    self.add_metric(f"time/{name}", seconds)
-            self.add_metric("time/update", self._update_s)
-            self._seconds, self._update_s = dict.fromkeys(self._seconds, 0.0), 0.0
-        return loss
-
-    def compute_log_probabilities(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.is_grad_enabled():  # of the update
-            output = super().compute_log_probabilities(*args, **kwargs)
-            self._log_probabilities = output[0].detach()
-            return output
-        started = time.perf_counter()
-        output = super().compute_log_probabilities(*args, **kwargs)
-        if self.accelerator.device.type == "cuda":
-            torch.cuda.synchronize()  # or the rewards' time would contain the kernels that still run
-        self._seconds["old_log_probabilities"] += time.perf_counter() - started
-        return output
-
-    def compute_grpo_loss(self, model: Any, inputs: Any) -> torch.Tensor:
-        loss = super().compute_grpo_loss(model, inputs)
-        old = inputs.get("old_per_token_logps")
-        if old is not None and self._log_probabilities is not None:
-            # E[log old - log new], the estimator k1 of the KL divergence to the policy that sampled
-            # (http://joschu.net/blog/kl-approx.html). Identically 0 where completions are used for one update only.
-            mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
-            sums = torch.stack([((old - self._log_probabilities) * mask).sum(), mask.sum().float()])
-            difference, tokens = self.accelerator.reduce(sums, reduction="sum")
-            self.add_metric("policy_kl", (difference / tokens.clamp(min=1.0)).item())
-        self._log_probabilities = None
-        return loss
+    # Log lines, validation and checkpoints
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        ended_early = self.state.global_step < self.state.max_steps or not self.last_completions(1)
+        ended_early = self.state.global_step < self.state.max_steps or not self.last_logged("completion", 1)
         if ("train_runtime" in logs and ended_early) or any(key.startswith("eval_") for key in logs):
             # GRPOTrainer's would write the last step's completions once more, or an empty table over them after a
             # resumption from the last step. Metrics since the last log line of a stopped run are in its checkpoint.
@@ -353,8 +266,15 @@ class RecipeTrainer(EnvironmentTrainer):
         self.control: TrainerControl = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    # ------------------------------------------------------------------------------------------------------------------
-    # Checkpoints: what is saved beside the weights. The keys are part of the file format.
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        self.checkpoints.write_card(Path(self.args.output_dir))
+
+    def any_process(self, flag: bool) -> bool:
+        """Whether `flag` is true on any process; collective."""
+        own = torch.tensor([float(flag)], device=self.accelerator.device)
+        return bool(self.accelerator.gather(own).max().item() > 0)
+
+    # The keys are part of the file format of a checkpoint.
 
     def state_between_steps(self) -> dict[str, Any]:
         own = {
@@ -363,7 +283,7 @@ class RecipeTrainer(EnvironmentTrainer):
             "first_weights": self.first_weights,
             "rollout_difference": self._rollout_check.expected,
             "logged_columns": sorted(self._logged_columns),
-            "refill": self._dynamic_sampler.fresh.state() if self._dynamic_sampler is not None else None,
+            "refill": self.dynamic_sampler.fresh.state() if self.dynamic_sampler is not None else None,
         }
         return {**super().state_between_steps(), "own": own}
 
@@ -375,5 +295,5 @@ class RecipeTrainer(EnvironmentTrainer):
         self.first_weights = own["first_weights"]
         self._rollout_check.expected = own["rollout_difference"]
         self._logged_columns = set(own["logged_columns"])
-        if self._dynamic_sampler is not None and own["refill"] is not None:
-            self._dynamic_sampler.fresh.load(own["refill"])
+        if self.dynamic_sampler is not None and own["refill"] is not None:
+            self.dynamic_sampler.fresh.load(own["refill"])

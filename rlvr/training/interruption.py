@@ -14,6 +14,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from rlvr import console
@@ -132,12 +133,10 @@ class SyncedStopCallback(TrainerCallback):
         self._step_started = time.monotonic()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        import torch
-
         own = self._steps_s[self._generates]
         own[:] = [*own[-4:], time.monotonic() - self._step_started]
         alike = self._steps_s[self.trainer.next_step_generates] or own
-        late = self.stop.exceeds_limit(1.5 * max(alike) + 2 * self.trainer.expected_save_s)
+        late = self.stop.exceeds_limit(1.5 * max(alike) + 2 * self.trainer.checkpoints.expected_save_s)
         silent_s = self.trainer.silent_s
         if silent_s >= self.outage_s and self.stop.reason is None:
             self.stop.reason = f"an outage: no {self.trainer.silent} has answered for {console.duration(silent_s)}"

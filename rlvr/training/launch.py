@@ -18,8 +18,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+from ruamel.yaml import YAML
+
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError, Problem
+from rlvr.training import deepspeed_build
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -79,8 +83,6 @@ def launch_problems(recipe: Recipe, *, here: bool = True) -> list[Problem]:
     kind = launcher()
     problems = [Problem(message, "launcher-conflict", key) for key, message in _conflicts(recipe.settings, kind)]
     if kind.endswith("_offload") and here:
-        from rlvr.training import deepspeed_build
-
         problems += deepspeed_build.build_problems(on_cpu=bool(recipe.settings.get("use_cpu")))
     return problems
 
@@ -107,8 +109,8 @@ def _conflicts(settings: Mapping[str, Any], kind: str) -> Iterator[tuple[str | N
             "gathered, and no model saved. Set it to true, as accelerate_configs/zero3.yaml does."
         )
         yield None, message
-    optimizer = str(settings.get("optim", "adamw_torch"))
-    if kind.endswith("_offload") and not optimizer.startswith("adamw_torch"):
+    optimizer = settings.get("optim")
+    if kind.endswith("_offload") and optimizer and not str(optimizer).startswith("adamw_torch"):
         message = (
             f"optim: {optimizer} with {kind}: the optimizer on the CPU is always DeepSpeed's Adam. Remove the key, "
             "or use accelerate_configs/zero2.yaml or zero3.yaml."
@@ -179,8 +181,6 @@ def join(recipe: Recipe) -> PartialState:
 
     use_cpu = bool(recipe.value("use_cpu"))
     if use_cpu and launcher().startswith("zero"):
-        from rlvr.training import deepspeed_build
-
         deepspeed_build.skip_shared_memory_kernel()
     # The first PartialState decides how long a rank waits for the others. TrainingArguments would come too late, since
     # the base model is evaluated first.
@@ -209,8 +209,6 @@ def check_environment(recipe: Recipe) -> None:
             "accelerate_configs/fsdp2.yaml, which shards without it.",
             kind="package-not-installed",
         )
-    import psutil
-
     requested = None
     with contextlib.suppress(psutil.Error):  # the parent has ended, or can't be read
         requested = requested_processes(psutil.Process(os.getppid()).cmdline())
@@ -234,7 +232,5 @@ def requested_processes(command: Sequence[str]) -> int | None:
     parser.add_argument("--config_file", "--config-file", type=Path)
     options, _ = parser.parse_known_args(command)
     if options.num_processes is None and options.config_file is not None and options.config_file.is_file():
-        from ruamel.yaml import YAML
-
         return (YAML(typ="safe", pure=True).load(options.config_file) or {}).get("num_processes")
     return options.num_processes

@@ -17,11 +17,12 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from accelerate.utils import is_peft_model
 
 from rlvr.errors import FailedRun
 
 if TYPE_CHECKING:
-    from rlvr.training.trl_internals import ExtensibleGRPOTrainer
+    from rlvr.training.trl_seam import TrlSeam
 
 FIRST_SYNCS = 3  # that are checked, whatever `rollout_check_steps` is
 FIRST_LIMIT = 0.5  # of a logit, before any update
@@ -79,7 +80,7 @@ class RolloutCheck:
             return False
         return len(self._checked) < FIRST_SYNCS or step - self._checked[-1] >= self.every
 
-    def check(self, trainer: ExtensibleGRPOTrainer, batch: dict[str, Any]) -> None:
+    def check(self, trainer: TrlSeam, batch: dict[str, Any]) -> None:
         """Compare the log probabilities of a batch that was just sampled. Collective.
 
         Raises:
@@ -88,13 +89,13 @@ class RolloutCheck:
         step = trainer.state.global_step
         self._checked.append(step)
         own = batch.get("old_per_token_logps")
-        if own is None or trainer.has_dropout:
+        if own is None or has_dropout(trainer):
             own = trainer.log_probabilities_of(batch)
         found = difference(trainer, batch, own)
-        trainer.add_metric("sampling/logit_difference", found.logit)
+        trainer.metrics["sampling/logit_difference"].append(found.logit)
         if self.expected is None:
-            first_limit = FIRST_LIMIT_QUANTISED if trainer.base_differs else FIRST_LIMIT
-            if found.logit > first_limit and not trainer.samples_from_a_part:
+            first_limit = FIRST_LIMIT_QUANTISED if base_differs(trainer) else FIRST_LIMIT
+            if found.logit > first_limit and not samples_from_a_part(trainer):
                 raise RolloutError(
                     f"vLLM samples from another model than the trainer's: before any update their log probabilities "
                     f"of the same tokens differ by {found}; data types and quantisation explain up to {first_limit:g} "
@@ -105,17 +106,17 @@ class RolloutCheck:
                 )
             self.expected = found.logit
             return
-        noise = max(limit(found.tokens) * self.expected, ROUNDING[trainer.compute_type])
+        noise = max(limit(found.tokens) * self.expected, ROUNDING[compute_type(trainer)])
         if found.logit > noise:
             self._confirm(trainer, batch, own, found, noise)
 
     def _confirm(
-        self, trainer: ExtensibleGRPOTrainer, batch: dict[str, Any], own: torch.Tensor, found: Difference, noise: float
+        self, trainer: TrlSeam, batch: dict[str, Any], own: torch.Tensor, found: Difference, noise: float
     ) -> None:
         """Compare with what the adapter changes; raise unless rounding explains the difference."""
         assert self.expected is not None
         kind, cause = "wrong-policy", "vLLM has other weights: an older sync, or a part of them."
-        if trainer.has_adapter:
+        if has_adapter(trainer):
             base = trainer.log_probabilities_of(batch, without_adapter=True)
             effect = difference(trainer, batch, own, base)
             explained = rounding_share(self.expected) * effect.logit
@@ -148,7 +149,7 @@ def rounding_share(expected: float) -> float:
 
 
 def difference(
-    trainer: ExtensibleGRPOTrainer, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
+    trainer: TrlSeam, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
 ) -> Difference:
     """Compare log probabilities of a batch's completions with vLLM's, or with others; collective."""
     sampled = batch["sampling_per_token_logps"]
@@ -162,3 +163,33 @@ def difference(
     ranks = trainer.accelerator.gather(torch.stack([*sums, largest]).float().unsqueeze(0))
     apart, room, tokens = ranks[:, :3].sum(dim=0).tolist()
     return Difference(apart / max(room, 1e-9), apart / max(tokens, 1), ranks[:, 3].max().item(), int(max(tokens, 1)))
+
+
+def has_adapter(trainer: TrlSeam) -> bool:
+    return is_peft_model(trainer.accelerator.unwrap_model(trainer.model))
+
+
+def compute_type(trainer: TrlSeam) -> str:
+    """The name of the type that training computes in."""
+    args = trainer.args
+    return "bfloat16" if args.bf16 else "float16" if args.fp16 else str(trainer.model.dtype).removeprefix("torch.")
+
+
+def base_differs(trainer: TrlSeam) -> bool:
+    """Whether training has 4-bit weights, and vLLM has a base that was not made of them."""
+    base = getattr(trainer.vllm_generation, "base_quantization", "none")
+    is_own = base == "none" and trainer.vllm_mode == "colocate"
+    return not is_own and getattr(trainer.accelerator.unwrap_model(trainer.model), "is_loaded_in_4bit", False)
+
+
+def has_dropout(trainer: TrlSeam) -> bool:
+    """Whether TRL's log probabilities of a batch differ from call to call."""
+    return any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in trainer.model.modules())
+
+
+def samples_from_a_part(trainer: TrlSeam) -> bool:
+    """Whether vLLM's log probabilities are those of a part of the vocabulary, or of changed logits."""
+    args = trainer.args
+    plain = args.top_p == 1 and not args.top_k and not args.min_p and args.repetition_penalty == 1
+    own = set(args.generation_kwargs or {}) - {"stop", "include_stop_str_in_output"}
+    return not plain or bool(own) or args.vllm_structured_outputs_regex is not None

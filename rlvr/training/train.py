@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from datasets import Value
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr.artifacts.checkpoints import newest_complete
@@ -21,7 +23,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
-from rlvr.environments.loading import COLUMN, load_environments
+from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.errors import FailedRun, InputError
 from rlvr.evaluation import evaluate, summarise
@@ -37,7 +39,8 @@ from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
-from rlvr.training.trl_config import training_config
+from rlvr.training.trl_config import load_in_shares
+from rlvr.training.vllm_rollouts import vllm_rollouts
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -66,6 +69,8 @@ def build_trainer(
     scorer: Scorer,
     identity: Identity,
     *,
+    config: GRPOConfig,
+    environments: Sequence[Environment] = (),
     steps: int,
     card: str = "",
 ) -> RecipeTrainer:
@@ -75,6 +80,8 @@ def build_trainer(
         metric: the reward that decides whether an answer is right.
         scorer: runs the rewards, and the metric if it is none of them.
         identity: written into every checkpoint.
+        config: as `training_config` returns it for the recipe.
+        environments: as `load_environments` returns them for the recipe.
         steps: optimizer steps of the whole run, over which a curriculum is ordered.
         card: the model card of the run and of its checkpoints.
 
@@ -83,16 +90,14 @@ def build_trainer(
     """
     model_config = ModelConfig(**models.model_settings(recipe))
     run_settings = recipe.settings_for("run")
-    config = training_config(recipe, rewards, task.stop_strings)
+    load_in_shares(config)
     rows = _ordered_rows(task.train, run_settings["curriculum"], config, steps)
-    environments = None
-    if recipe.environments:
+    played = None
+    if environments:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
-        environments = Environments(
-            recipe, load_environments(recipe.environments), by_column=COLUMN in rows.column_names, rank=scorer.rank
-        )
+        played = Environments(recipe, environments, by_column=COLUMN in rows.column_names, rank=scorer.rank)
     validates = recipe.value("eval_strategy") != "no"
-    player = player_of(recipe, tokenizer, environments) if validates and environments is not None else None
+    player = player_of(recipe, tokenizer, played) if validates and played is not None else None
     validation = _validation(recipe, task, rewards, metric, scorer, player) if validates else None
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
@@ -123,7 +128,7 @@ def build_trainer(
         card=card,
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
-        environments=environments,
+        environments=played,
         args=config,
         train_dataset=rows,
         eval_dataset=task.validation if validation is not None else None,
@@ -133,8 +138,6 @@ def build_trainer(
     )
     _finish_model(trainer, recipe, model_config)
     if own_vllm:
-        from rlvr.training.vllm_rollouts import vllm_rollouts
-
         trainer.generate_with(vllm_rollouts(trainer, recipe.settings))
     return trainer
 
@@ -206,7 +209,7 @@ def train(trainer: RecipeTrainer, recipe: Recipe, stop: StopRequest, checkpoint:
     try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     except RewardError:  # all processes raise it together
-        trainer.save_finished_step()
+        trainer.checkpoints.save_finished_step()
         raise
     if synced_stop.stopped is not None:
         return synced_stop.stopped
@@ -231,7 +234,7 @@ class _StepStates(TrainerCallback):
         if self._checkpoint is None:
             self._trainer.first_weights = fingerprint(self._trainer)
             return
-        self._trainer.load_extra_state(self._checkpoint)
+        self._trainer.checkpoints.load(self._checkpoint)
         scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)  # Accelerate may wrap it
         if isinstance(scheduler, LambdaLR):
             # The loaded rate is that of the earlier number of steps: 0 at the end of a linear schedule, so the first
@@ -240,10 +243,10 @@ class _StepStates(TrainerCallback):
             scheduler.step()
 
     def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.remember_finished_step()
+        self._trainer.checkpoints.remember_finished_step()
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.remember_finished_step()
+        self._trainer.checkpoints.remember_finished_step()
 
 
 def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
@@ -346,6 +349,14 @@ def keep_adapter_in_float32(model: torch.nn.Module) -> None:
             parameter.data = parameter.data.float()
 
 
+def free_memory() -> None:
+    """Free the memory of deleted models, and let later models load whole after a ZeRO-3 run."""
+    unset_hf_deepspeed_config()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def saved_folder(recipe: Recipe) -> Path:
     """The folder of the trained weights: `adapter/` for a PEFT run, `model/` for full fine-tuning."""
     return recipe.output_dir / ("adapter" if recipe.settings.get("use_peft") else "model")
@@ -356,7 +367,7 @@ def save(trainer: RecipeTrainer, folder: Path, stop: StopRequest) -> None:
 
     Collective: every rank must call it, since under ZeRO-3 each holds a part of the weights.
     """
-    trainer.wait_for_room(folder, lambda: stop.reason is not None)
+    trainer.checkpoints.wait_for_room(folder, lambda: stop.reason is not None)
     trainer.save_model(str(folder))
-    trainer.write_card(folder)
+    trainer.checkpoints.write_card(folder)
     trainer.accelerator.wait_for_everyone()

@@ -1,11 +1,10 @@
 """Convert a recipe to TRL's configuration, and run TRL's own checks before a weight is loaded.
 
-A module of its own, so that a check doesn't import the trainer.
+A module of its own, so that a check doesn't import the trainer. It imports TRL, so it is imported late.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -13,6 +12,10 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
+from trl import GRPOConfig, ModelConfig, get_peft_config
 
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
@@ -24,7 +27,6 @@ from rlvr.tracking import trackers
 
 if TYPE_CHECKING:
     from peft import PeftConfig
-    from trl import GRPOConfig
 
 
 def training_config(
@@ -33,14 +35,12 @@ def training_config(
     """Build TRL's `GRPOConfig` for the recipe.
 
     It adds the rewards' weights, how the model is loaded, whether activation checkpointing is reentrant, and vLLM's
-    stop strings.
+    stop strings. Under ZeRO-3 models are loaded whole until `load_in_shares`.
     """
-    from trl import GRPOConfig
-
     settings = recipe.settings_for("training")
     if settings.get("scale_rewards") == "adaptive":
         settings["scale_rewards"] = "group"  # TRL computes these first; RecipeTrainer replaces them
-    # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_trainer.py), MLflow is ours
+    # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_writer.py), MLflow is ours
     # (rlvr/tracking/mlflow_tracker.py), as is validation, which makes one completion a row.
     settings["save_total_limit"] = None
     settings["report_to"] = trackers.other_trackers(settings.get("report_to")) or "none"
@@ -64,7 +64,15 @@ def training_config(
             "include_stop_str_in_output": True,
             **(settings.get("generation_kwargs") or {}),
         }
-    return GRPOConfig(**settings)
+    config = GRPOConfig(**settings)
+    unset_hf_deepspeed_config()
+    return config
+
+
+def load_in_shares(config: GRPOConfig) -> None:
+    """Let the next model be loaded in shares if the launcher uses ZeRO-3."""
+    if config.deepspeed_plugin is not None:
+        set_hf_deepspeed_config(config.deepspeed_plugin.dschf)
 
 
 def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: int | None = None) -> None:
@@ -77,9 +85,6 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
     Raises:
         InputError: TRL, transformers or PEFT refuse the recipe, or the optimizer can't be made of it.
     """
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-    from trl import ModelConfig, get_peft_config
-
     if elsewhere is not None:
         changes = {"use_cpu": True, "bf16": False, "fp16": False, "tf32": None}
         changes["per_device_train_batch_size"] = recipe.value("per_device_train_batch_size") * elsewhere
@@ -110,7 +115,6 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
             raise InputError(f"{key or 'A value'} {fault.text}", kind=fault.kind, key=key) from error
         key = _key_of_argument(recipe, str(error))
         raise InputError(f"TRL refuses this recipe: {error}", kind="refused-by-trl", key=key) from error
-    unset_hf_deepspeed_config()  # or the base model would be loaded in shares
     if elsewhere is None:
         _check_optimizer(config)
 
@@ -119,7 +123,6 @@ def _check_optimizer(config: GRPOConfig) -> None:
     """Find a missing package or a wrong option of the optimizer, which is made only after the base was measured."""
     if config.optim_args is None and config.optim.value in ("adamw_torch", "adamw_torch_fused"):
         return  # PyTorch has these; to import the trainer takes a second
-    import torch
     from transformers import Trainer
 
     without_options = copy(config)
@@ -158,21 +161,17 @@ def _key_of_argument(recipe: Recipe, message: str) -> str | None:
     return f"{key}.{match[1]}" if match and key else None
 
 
-def resolved_settings(
-    recipe: Recipe, rewards: Sequence[Reward | RewardSpec], stop_strings: tuple[str, ...]
-) -> dict[str, Any]:
+def resolved_settings(recipe: Recipe, config: GRPOConfig) -> dict[str, Any]:
     """Return what TRL, transformers, PEFT and bitsandbytes derive from a recipe, for the recipe.yaml of a run.
+
+    Args:
+        config: as `training_config` returns it.
 
     Returns:
         "training": values of `GRPOConfig` that neither the recipe nor a default gives; "lora" and "quantization": all
         values of `LoraConfig` and `BitsAndBytesConfig`, if the recipe has them, with the modules that LoRA adapts.
         Values are plain.
     """
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-    from trl import ModelConfig, get_peft_config
-
-    config = training_config(recipe, rewards, stop_strings)
-    unset_hf_deepspeed_config()  # or the base model would be loaded in shares
     known = {**schema.defaults(), **recipe.settings}
     values = {field.name: _plain(getattr(config, field.name)) for field in fields(config)}
     derived = {name for name, value in values.items() if name not in known or value != known[name]} - _NOT_DERIVED
@@ -216,14 +215,3 @@ def _plain(value: Any) -> Any:
         return asdict(item) if is_dataclass(item) and not isinstance(item, type) else str(item)
 
     return json.loads(json.dumps(value, default=convert))
-
-
-def free_memory() -> None:
-    """Free the memory of deleted models, and let later models load whole after a ZeRO-3 run."""
-    import torch
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-    unset_hf_deepspeed_config()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -6,7 +6,7 @@ trained in 4 bits is sent once, as the 16-bit numbers that training computes wit
 and not from the unquantised model.
 
 TRL's class is constructed by its trainer, which has no seam for another one. Therefore the trainer is built without
-vLLM (`ExtensibleGRPOTrainer.generate_with` turns it on). Can go when TRL sends adapters: huggingface/trl#5975.
+vLLM (`TrlSeam.generate_with` turns it on). Can go when TRL sends adapters: huggingface/trl#5975.
 
 A server reads the adapter from a folder: /dev/shm if it runs on this host, otherwise the run directory, which both
 hosts must see. It keeps the base that it was started with, so with 4-bit weights it samples from the unquantised model.
@@ -35,14 +35,15 @@ from trl.trainer.utils import ensure_master_addr_port
 from rlvr.config.recipe import value_of
 from rlvr.errors import InputError
 from rlvr.modeling.vllm_engines import end_engine, room_for_rank, sends_adapter
-from rlvr.training.trl_internals import ExtensibleGRPOTrainer
+from rlvr.training.rollout_check import compute_type
+from rlvr.training.trl_seam import TrlSeam
 
 SHARED_MEMORY = Path("/dev/shm")
 THIS_HOST = ("localhost", "127.0.0.1", "0.0.0.0", "::1", socket.gethostname())
 LOAD_TIMEOUT_S = 120.0  # for a server to load an adapter
 
 
-def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -> VllmRollouts:
+def vllm_rollouts(trainer: TrlSeam, settings: Mapping[str, Any]) -> VllmRollouts:
     """Start vLLM for a trainer, with the arguments that TRL would pass; collective.
 
     Args:
@@ -50,7 +51,7 @@ def vllm_rollouts(trainer: ExtensibleGRPOTrainer, settings: Mapping[str, Any]) -
     """
     args = trainer.args
     return VllmRollouts(
-        dtype=trainer.compute_type,
+        dtype=compute_type(trainer),
         adapter_only=sends_adapter(settings),
         base_quantization=settings["vllm_base_quantization"],
         max_num_batched_tokens=settings["vllm_max_num_batched_tokens"],
@@ -259,14 +260,13 @@ class VllmRollouts(VLLMGeneration):
 
     def _dequantised(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each 4-bit layer's name in the base model, and its weight in the engine's type."""
-        from bitsandbytes.functional import dequantize_4bit
-        from bitsandbytes.nn import Linear4bit
+        from bitsandbytes import functional, nn
 
         for name, module in self.model.named_modules():
-            if isinstance(module, Linear4bit):
+            if isinstance(module, nn.Linear4bit):
                 with self._dist.gather_params([module.weight]):
                     data = module.weight.full_tensor() if hasattr(module.weight, "full_tensor") else module.weight.data
-                    numbers = dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
+                    numbers = functional.dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
                 name = name.removeprefix("base_model.model.").removesuffix(".base_layer")
                 yield name.replace("_checkpoint_wrapped_module.", ""), numbers
 

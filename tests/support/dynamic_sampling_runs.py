@@ -122,14 +122,14 @@ def run(folder: Path, *words: str) -> FinishedRun:
     from rlvr.training.grpo_trainer import RecipeTrainer
 
     batches = []
-    inner = RecipeTrainer.sample_batch
+    inner = RecipeTrainer._generate_and_score_completions
 
     def keep(self: RecipeTrainer, inputs: Any) -> dict[str, Any]:
         batches.append(inner(self, inputs))
         return batches[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RecipeTrainer, "sample_batch", keep)
+        patch.setattr(RecipeTrainer, "_generate_and_score_completions", keep)
         patch.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
         code = run_grpo.main([*words_for(folder, *words), "--output_dir", str(folder / "run")])
     return FinishedRun(folder, batches, code)

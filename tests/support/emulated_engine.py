@@ -14,6 +14,7 @@ from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state
 from transformers import AutoModelForCausalLM
 
 from rlvr.training.grpo_trainer import RecipeTrainer
+from rlvr.training.rollout_check import has_adapter
 
 State = dict[str, torch.Tensor]
 
@@ -53,7 +54,7 @@ class EmulatedEngine:
                 base.get_submodule(name).weight.data = dequantize_4bit(
                     module.weight.data, module.weight.quant_state
                 ).to(dtype)
-        self.with_adapter = trainer.has_adapter
+        self.with_adapter = has_adapter(trainer)
         self.model = (
             (get_peft_model(base, policy.peft_config["default"]) if self.with_adapter else base).to(dtype).eval()
         )

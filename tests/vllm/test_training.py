@@ -31,10 +31,10 @@ def spread(completions, **kwargs):
 WATCHED = """
 import runpy, weakref
 
-from rlvr.training import trl_config
+from rlvr.training import train
 from rlvr.training.vllm_rollouts import VllmRollouts
 
-close, free_memory, models = VllmRollouts.close, trl_config.free_memory, []
+close, free_memory, models = VllmRollouts.close, train.free_memory, []
 
 def close_watched(self):
     models.append(weakref.ref(self.llm.llm_engine.model_executor.driver_worker.model_runner.model))
@@ -45,7 +45,7 @@ def free_memory_watched():
     if models:
         print("vLLM's model is", "in memory" if models[0]() is not None else "freed")
 
-VllmRollouts.close, trl_config.free_memory = close_watched, free_memory_watched
+VllmRollouts.close, train.free_memory = close_watched, free_memory_watched
 runpy.run_path("run_grpo.py", run_name="__main__")
 """
 

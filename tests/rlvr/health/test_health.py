@@ -284,19 +284,12 @@ def test_lines_without_a_reward_between_those_with_one_change_nothing() -> None:
     assert [one.metric for one in findings(sparse)] == ["completions/clipped_ratio"]
 
 
-def test_a_run_that_logs_every_tenth_step_is_judged_by_its_lines() -> None:
-    lines = [{**line, "step": 10 * line["step"]} for line in run(30, completions__clipped_ratio=0.9)]
-    [finding] = findings(lines)
-    assert finding.level == "alarm" and finding.since_step == 50
-
-
 def test_the_health_line_is_one_line() -> None:
     assert health_line(run(60)) == "healthy"
     sick = health_line(run(60, completions__clipped_ratio=0.9, kl=3.0))
     assert sick.startswith("alarm: 90 % of the completions are cut off. Raise max_completion_length")
     assert sick.endswith("See docs/metrics.md#completions-clipped_ratio (also: kl)")
     assert all("\n" not in health_line(case.lines, settings=case.settings) for case in FAULTY)
-    assert health_line(run(60, time__rewards=15.0)).startswith("healthy; the rewards take")
 
 
 def test_alarms_come_before_warnings_and_causes_before_effects() -> None:
@@ -328,13 +321,6 @@ def test_a_summary_claims_no_more_than_its_lines_can_show(steps: int, rises: boo
     changes = {} if rises else {"reward": lambda step, chance: 0.5 + chance.gauss(0, 0.02)}
     last = summary(run(steps, **changes))[-1]
     assert last.endswith(says), (why, last)
-
-
-def test_lines_are_read_from_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    lines = [*run(40, loss=None), {"step": 40, "time": 0.0, "train_runtime": 12.0, "train_loss": 0.0}]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert health_line(read_metrics(path)).startswith("alarm: loss is not finite")
 
 
 def test_a_long_run_costs_a_log_step_little() -> None:

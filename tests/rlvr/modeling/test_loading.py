@@ -13,6 +13,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
+from rlvr.modeling.digests import base_digests
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 
@@ -33,6 +34,17 @@ QLORA = {"use_peft": True, "load_in_4bit": True, "use_bnb_nested_quant": True}
 def test_a_model_of_the_project_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert Path(models.find_model("models/tiny-arithmetic")) == TINY
+
+
+def test_the_revision_of_a_model_is_the_commit_that_was_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached, commit = tmp_path / "models--owner--name", "0123456789abcdef0123456789abcdef01234567"
+    for file, text in (("refs/main", commit), (f"snapshots/{commit}/config.json", "{}")):
+        (cached / file).parent.mkdir(parents=True)
+        (cached / file).write_text(text)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert base_digests(recipe("owner/name")) == {"revision": commit}
 
 
 def test_an_evaluation_loads_the_model_with_the_options_of_training() -> None:

@@ -27,6 +27,7 @@ from rlvr.rescoring.explain import explanation, texts
 from rlvr.rescoring.scores import BATCH, batches, score
 from rlvr.rescoring.summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
+from rlvr.training.trl_config import training_config
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -475,7 +476,17 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
     tokenizer = models.load_tokenizer(recipe, chat=True)
     identity = Identity.of(recipe, data, 1, "python")
-    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
+    trainer = training.build_trainer(
+        recipe,
+        task,
+        rewards,
+        rewards[0],
+        tokenizer,
+        Scorer(rewards),
+        identity,
+        config=training_config(recipe, rewards, task.stop_strings),
+        steps=2,
+    )
     trainer.train()
 
     rows = read_completions(str(tmp_path)).rows

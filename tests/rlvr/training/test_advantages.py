@@ -66,14 +66,6 @@ def test_a_threshold_of_zero_is_the_group_normalisation_of_trl_on_masked_rows_to
     assert adaptive(torch.tensor(groups).reshape(-1), 8, 0.0).tolist() == pytest.approx(expected, abs=1e-4)
 
 
-def test_advantages_keep_the_type_and_the_order_of_the_rewards() -> None:
-    rewards = torch.tensor([0.0, 1.0, 5.0, 5.0], dtype=torch.float64)
-    advantages = adaptive(rewards, 2, 0.1)
-    assert advantages.dtype == torch.float64
-    assert advantages[0] < 0 < advantages[1]
-    assert advantages[2:].tolist() == [0.0, 0.0]
-
-
 def test_statistics_are_those_of_the_rows_that_are_not_masked() -> None:
     found = statistics(torch.tensor([1.0, -1.0, 0.0, 0.5]), torch.tensor([1.0, 0.0, NAN, 1.0]))
     assert found == pytest.approx(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlvr.errors import InputError
 from rlvr.training import dynamic_sampling as ds
-from rlvr.training.batch_merge import CompletionTable, GroupSource, RolloutBatch
+from rlvr.training.batch_merge import CompletionTable, RolloutBatch
 
 NAN = math.nan
 
@@ -73,53 +73,6 @@ def test_the_plan_is_the_one_worked_out_by_hand() -> None:
     }
 
 
-@st.composite
-def several_rounds(draw: st.DrawFn) -> list[list[list[bool]]]:
-    world = draw(st.integers(1, 4))
-    signals = []
-    for _ in range(draw(st.integers(1, 4))):
-        groups = draw(st.integers(1, 5)) * world
-        signals.append(by_rank(world, *draw(st.lists(st.integers(0, 1), min_size=groups, max_size=groups))))
-    return signals
-
-
-def plain_plan(signals: list[list[list[bool]]]) -> list[list[GroupSource]]:
-    """The plan as one would do it by hand: cross off the bad groups, deal out the good fresh ones."""
-    plan = []
-    for rank, first in enumerate(signals[0]):
-        batch = [GroupSource(0, group) for group in range(len(first))]
-        good_fresh = [
-            GroupSource(number, group)
-            for number in range(1, len(signals))
-            for group in range(len(signals[number][rank]))
-            if signals[number][rank][group]
-        ]
-        for place in range(len(batch)):
-            if not first[place] and good_fresh:
-                batch[place] = good_fresh.pop(0)
-        plan.append(batch)
-    return plan
-
-
-@given(several_rounds())
-def test_the_plan_is_that_of_a_plain_model(signals: list[list[list[bool]]]) -> None:
-    layout = ds.choose_groups(signals)
-    assert layout == plain_plan(signals)
-    for rank, places in enumerate(layout):
-        assert len(set(places)) == len(places), "no group is trained on twice"
-        for place, (number, group) in enumerate(places):
-            good = signals[number][rank][group]
-            assert good or (number, group) == (0, place), "only a group with signal replaces another"
-            assert number == 0 or not signals[0][rank][place], "a group with signal is never replaced"
-    bad = [sum(not signals[number][rank][group] for number, group in places) for rank, places in enumerate(layout)]
-    assert ds.count_unfilled(signals, layout) == bad
-    metrics = ds.batch_metrics(signals, layout)
-    assert metrics["dynamic_sampling/unfilled_groups"] == sum(bad)
-    useful = sum(len(places) for places in layout) - sum(bad)
-    generated = sum(len(groups) for ranks in signals for groups in ranks)
-    assert metrics["dynamic_sampling/kept_fraction"] == pytest.approx(useful / generated)
-
-
 # ── Fresh prompts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -156,12 +109,6 @@ def test_a_stream_that_is_continued_goes_on_as_if_it_had_not_been_interrupted(
     continued = ds.FreshPrompts(rows, seed=7)
     continued.load(stream.state())
     assert [continued.draw(count, {0}) for count in after] == [stream.draw(count, {0}) for count in after]
-
-
-def test_the_state_of_a_stream_is_plain_numbers() -> None:
-    fresh = ds.FreshPrompts(3, seed=0)
-    fresh.draw(2, ())
-    assert fresh.state() == {"rows": 3, "seed": 0, "pass": 0, "position": 2}
 
 
 @pytest.mark.parametrize(("rows", "seed", "named"), [(4, 0, "rows"), (3, 1, "seed")])

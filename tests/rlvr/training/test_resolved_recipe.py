@@ -30,7 +30,7 @@ CPU = ["--use_cpu", "true", "--bf16", "false", "--use_vllm", "false"]
 
 
 def written(recipe: Recipe, path: Path) -> Path:
-    write_recipe(recipe, path, resolved_settings(recipe, recipe.rewards, ()))
+    write_recipe(recipe, path, resolved_settings(recipe, training_config(recipe, recipe.rewards, ())))
     return path
 
 

@@ -109,7 +109,10 @@ def test_a_resumed_run_knows_what_was_expected(tmp_path: Path) -> None:
     trainer.generate_with(EmulatedEngine(trainer))
     train(trainer, recipe)
     resumed, recipe, _ = build(tmp_path, by_chance, settings={**settings, "max_steps": 3, "rollout_check_steps": 1})
-    assert not any("rollout_check_steps" in phrase for phrase in resumed.identity.differences(trainer.identity))
+    assert not any(
+        "rollout_check_steps" in phrase
+        for phrase in resumed.checkpoints.identity.differences(trainer.checkpoints.identity)
+    )
     resumed.generate_with(EmulatedEngine(resumed, receive=scaled(0.0)))
     with pytest.raises(RolloutError):
         train(resumed, recipe, begin=tmp_path / "checkpoint-2")

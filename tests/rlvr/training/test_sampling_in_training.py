@@ -77,12 +77,6 @@ def test_a_further_round_is_as_large_as_the_rank_that_lacks_most_needs_and_there
     assert max(sizes) == 1 + EXTRA, "or this test shows little"
 
 
-def test_no_question_comes_up_twice_in_a_batch(finished: FinishedRun) -> None:
-    for rounds in generations(finished).values():
-        questions = [group.question for ranks in rounds for groups in ranks for group in groups]
-        assert len(set(questions)) == len(questions)
-
-
 def test_every_completion_has_the_gold_of_its_own_question(finished: FinishedRun) -> None:
     train = load_task(TaskSpec("arithmetic")).train
     gold = dict(zip(train["question"], train["final_answer"], strict=True))

@@ -30,11 +30,12 @@ from rlvr.modeling import loading as models
 from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
 from rlvr.scoring.scorer import Scorer
-from rlvr.training import checkpoint_trainer
+from rlvr.training import checkpoint_writer
 from rlvr.training import train as training
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest
+from rlvr.training.trl_config import training_config
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 BASE: dict[str, Any] = {
@@ -107,7 +108,17 @@ def build(
         reward.weight = weight
     tokenizer = models.load_tokenizer(recipe, chat=not text)
     identity = Identity.of(recipe, data, 1, "python")
-    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
+    trainer = training.build_trainer(
+        recipe,
+        task,
+        rewards,
+        rewards[0],
+        tokenizer,
+        Scorer(rewards),
+        identity,
+        config=training_config(recipe, rewards, task.stop_strings),
+        steps=2,
+    )
     return trainer, recipe, task
 
 
@@ -426,13 +437,13 @@ class Generations(TrainerCallback):
 
     def __init__(self, trainer: RecipeTrainer) -> None:
         self.trainer, self.expected, self.happened = trainer, [], []  # type: ignore[var-annotated]
-        sample = trainer.sample_batch
+        sample = trainer._generate_and_score_completions
 
         def counted(inputs: Any) -> dict[str, Any]:
             self.happened[-1] = True
             return sample(inputs)
 
-        trainer.sample_batch = counted  # type: ignore[method-assign]
+        trainer._generate_and_score_completions = counted  # type: ignore[method-assign]
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self.expected.append(self.trainer.next_step_generates)
@@ -459,12 +470,14 @@ def test_a_run_that_continues_knows_how_long_a_save_takes(tmp_path: Path) -> Non
     settings = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     trainer, recipe, _ = build(tmp_path, settings=settings)
     weights = sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad)
-    assert trainer.expected_save_s == pytest.approx(1 + 12 * weights / checkpoint_trainer.ASSUMED_BYTES_PER_S)
+    assert trainer.checkpoints.expected_save_s == pytest.approx(
+        1 + 12 * weights / checkpoint_writer.ASSUMED_BYTES_PER_S
+    )
     train(trainer, recipe)
     saved = tmp_path / "checkpoint-1"
     again, recipe, _ = build(tmp_path, settings=settings)
-    again.load_extra_state(saved)
-    assert again.expected_save_s == checkpoints.read_marker(saved)["save_s"] > 0
+    again.checkpoints.load(saved)
+    assert again.checkpoints.expected_save_s == checkpoints.read_marker(saved)["save_s"] > 0
 
 
 def never_says(completions: list[Any], **kwargs: Any) -> list[float | None]:
@@ -551,8 +564,8 @@ def test_masked_rows_leave_the_update_with_their_tokens_too(tmp_path: Path) -> N
     """Without an advantage they would still count in the loss's denominator, and in the KL term."""
     trainer, recipe, _ = build(tmp_path, cannot_say_for_half, settings={"max_steps": 1})
     kept: list[dict[str, Any]] = []
-    inner = trainer._sample_once
-    trainer._sample_once = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
+    inner = trainer.sample_round
+    trainer.sample_round = lambda inputs: kept.append(inner(inputs)) or kept[-1]  # type: ignore[method-assign,func-returns-value]
     with pytest.raises(training.TrainingError):
         train(trainer, recipe)
     mask = kept[0]["completion_mask"]
@@ -567,8 +580,8 @@ def test_adaptive_advantages_are_what_the_loss_sees_and_the_table_shows(tmp_path
     seen: list[torch.Tensor] = []
     settings = {"max_steps": 1, "scale_rewards": "adaptive"}
     trainer, recipe, _ = build(tmp_path, nearly_equal, settings=settings)
-    inner = trainer._sample_once
-    trainer._sample_once = lambda inputs: seen.append((output := inner(inputs))["advantages"]) or output  # type: ignore[method-assign,func-returns-value]
+    inner = trainer.sample_round
+    trainer.sample_round = lambda inputs: seen.append((output := inner(inputs))["advantages"]) or output  # type: ignore[method-assign,func-returns-value]
     (line,) = train(trainer, recipe)
     by_hand = torch.tensor([-0.00025, 0.00075, -0.00025, -0.00025] * 2)
     assert torch.allclose(seen[0], by_hand, atol=1e-6), "TRL's own would be [-0.42, 1.25, -0.42, -0.42]"
@@ -590,8 +603,8 @@ def test_dynamic_sampling_trains_on_groups_with_signal_and_logs_what_it_trained_
     batches: list[dict[str, Any]] = []
     settings = {"dynamic_sampling": 8, "num_generations": 2, "max_steps": 1, "max_completion_length": 6}
     trainer, recipe, _ = build(tmp_path, half_right_on_a, settings=settings, rows=rows, text=True)
-    inner = trainer.sample_batch
-    trainer.sample_batch = lambda inputs: batches.append(inner(inputs)) or batches[-1]  # type: ignore[method-assign,func-returns-value]
+    inner = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda inputs: batches.append(inner(inputs)) or batches[-1]  # type: ignore[method-assign,func-returns-value]
     (line,) = train(trainer, recipe)
     table = pd.read_parquet(tmp_path / "completions" / "completions_00001.parquet")
     assert (line["dynamic_sampling/unfilled_groups"], table["prompt"].nunique()) == (unfilled, 4)
@@ -713,9 +726,9 @@ def test_trained_weights_wait_for_room_on_the_disk(
     trainer, _, _ = build(tmp_path, settings={"max_steps": 1})
     usage, free = shutil.disk_usage(tmp_path), iter([10, 10, 10**9 if makes_room else 10, 10])
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(free)))
-    monkeypatch.setattr(checkpoint_trainer, "WAIT_STEP_S", 0.01)
-    monkeypatch.setattr(checkpoint_trainer, "MAX_WAIT_S", longest_s)
-    trainer.wait_for_room(tmp_path / "adapter", lambda: stopped)
+    monkeypatch.setattr(checkpoint_writer, "WAIT_STEP_S", 0.01)
+    monkeypatch.setattr(checkpoint_writer, "MAX_WAIT_S", longest_s)
+    trainer.checkpoints.wait_for_room(tmp_path / "adapter", lambda: stopped)
     assert len(list(free)) == (1 if makes_room else 3), why
     assert capsys.readouterr().err.count("no room for the trained weights") == makes_room
 

@@ -1,4 +1,4 @@
-"""A `GRPOTrainer` whose checkpoints are complete or absent, and continue a run bit for bit.
+"""Checkpoints that are complete or absent, and continue a run bit for bit.
 
 TRL's own checkpoints lack three things for that: the completions between two generations (with steps_per_generation
 above gradient_accumulation_steps a resumed run would sample them again), the metrics since the last log line, and a
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from rlvr import console
 from rlvr.artifacts import checkpoints
 from rlvr.artifacts.identity import Identity
 from rlvr.formatting import byte_count
-from rlvr.training.trl_internals import ExtensibleGRPOTrainer
+
+if TYPE_CHECKING:
+    from rlvr.training.grpo_trainer import RecipeTrainer
 
 # A full disk arrives as OSError from Python's own writing, as RuntimeError from torch.save, and as SafetensorError.
 _WRITE_ERRORS = (OSError, RuntimeError, SafetensorError)
@@ -43,7 +45,7 @@ class _Finished:
 
     Attributes:
         step: optimizer steps made.
-        between_steps: as `state_between_steps` returns it.
+        between_steps: as `RecipeTrainer.state_between_steps` returns it.
         tokens: `TrainerState.num_input_tokens_seen`.
         random_states: of Python, numpy, PyTorch on the CPU, and on this process's GPU.
     """
@@ -54,25 +56,26 @@ class _Finished:
     random_states: tuple[Any, Any, torch.Tensor, torch.Tensor | None]
 
 
-class CheckpointTrainer(ExtensibleGRPOTrainer):
+class CheckpointWriter:
     """Save checkpoints that rlvr/artifacts/checkpoints.py can verify.
 
     Args:
+        trainer: whose checkpoints these are.
         identity: the run's model, data and settings; written into every checkpoint.
-        keep_checkpoints: how many complete checkpoints stay; None for all. transformers would delete older ones before
-            the new one is complete.
+        keep: how many complete checkpoints stay; None for all. transformers would delete older ones before the new one
+            is complete.
         card: the model card of the run and of its checkpoints.
     """
 
-    def __init__(
-        self, *args: Any, identity: Identity, keep_checkpoints: int | None = None, card: str = "", **kwargs: Any
-    ) -> None:
-        self.identity = identity
-        self.keep_checkpoints = keep_checkpoints
-        self.card = card
+    def __init__(self, trainer: RecipeTrainer, identity: Identity, keep: int | None = None, card: str = "") -> None:
+        self.identity, self.keep, self.card = identity, keep, card
+        self._trainer = trainer
         self._last_save_s: float | None = None  # seconds that the last checkpoint took
         self._finished: _Finished | None = None
-        super().__init__(*args, **kwargs)
+
+    @property
+    def _output_dir(self) -> Path:
+        return Path(self._trainer.args.output_dir)
 
     def remember_finished_step(self) -> None:
         """Keep what `save_finished_step` needs; call it when an epoch or a step begins.
@@ -80,13 +83,13 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         At the first step of an epoch the loader has drawn its order already, and a resumed run draws it again: the
         state from when the epoch began stays.
         """
-        step = self.state.global_step
-        if self._finished is not None and self._finished.step == step:
+        state = self._trainer.state
+        if self._finished is not None and self._finished.step == state.global_step:
             return
         self._finished = _Finished(
-            step,
-            copy.deepcopy(self.state_between_steps()),
-            self.state.num_input_tokens_seen,
+            state.global_step,
+            copy.deepcopy(self._trainer.state_between_steps()),
+            state.num_input_tokens_seen,
             (
                 random.getstate(),
                 np.random.get_state(),
@@ -101,62 +104,68 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         Collective. A run that continues from it equals one that did not fail. It may have failed while it sampled for
         the next step, or while it validated this one.
         """
-        finished, step = self._finished, self.state.global_step
-        newest = checkpoints.newest_complete(Path(self.args.output_dir))
-        if not step or self.any_process(newest is not None and newest.name == f"{checkpoints.PREFIX}{step}"):
+        finished, state = self._finished, self._trainer.state
+        newest = checkpoints.newest_complete(self._output_dir)
+        saved = newest is not None and newest.name == f"{checkpoints.PREFIX}{state.global_step}"
+        if not state.global_step or self._trainer.any_process(saved):
             return
-        console.info(f"\n  Saving a checkpoint of step {step} …")
-        between_steps = None
-        if finished is not None and finished.step == step:
-            between_steps = finished.between_steps
-            self.state.num_input_tokens_seen = finished.tokens
+        console.info(f"\n  Saving a checkpoint of step {state.global_step} …")
+        between_steps = self._trainer.state_between_steps()
+        if finished is not None and finished.step == state.global_step:
+            state.num_input_tokens_seen = finished.tokens
             python, numpy, cpu, gpu = finished.random_states
             random.setstate(python)
             np.random.set_state(numpy)
             torch.set_rng_state(cpu)
             if gpu is not None:
                 torch.cuda.set_rng_state(gpu)
-        self.write_checkpoint(self.model, None, between_steps)
+            between_steps = finished.between_steps
+        self._trainer.save_checkpoint(between_steps)
 
-    def write_checkpoint(self, model: Any, trial: Any, between_steps: dict[str, Any] | None = None) -> None:
-        """Write a checkpoint, with `state_between_steps()` or an earlier result of it."""
+    def write(self, save: Callable[[], None], between_steps: dict[str, Any]) -> None:
+        """Write a checkpoint of the current step; collective.
+
+        Args:
+            save: writes TRL's part.
+            between_steps: as `RecipeTrainer.state_between_steps` returns it.
+        """
         started = time.monotonic()
-        step = self.state.global_step
-        folder = Path(self.args.output_dir) / f"{checkpoints.PREFIX}{step}"
+        trainer, accelerator, is_main = self._trainer, self._trainer.accelerator, self._trainer.is_world_process_zero()
+        step = trainer.state.global_step
+        folder = self._output_dir / f"{checkpoints.PREFIX}{step}"
         missing = self._missing_space()
-        if self.any_process(missing > 0):
+        if trainer.any_process(missing > 0):
             self._report_failed_save(
                 f"about {max(missing, 0) / 1e9:.2g} GB more are needed on the disk of {folder.parent}"
             )
             return
-        if self.is_world_process_zero():
+        if is_main:
             checkpoints.remove(folder)  # a killed run may have left parts
-        self.accelerator.wait_for_everyone()
+        accelerator.wait_for_everyone()
         failure = None
         try:
-            super().write_checkpoint(model, trial)
+            save()
             folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
             self.write_card(folder)
-            file = checkpoints.process_file(folder, self.accelerator.process_index)
-            torch.save(self.state_between_steps() if between_steps is None else between_steps, file)
+            torch.save(between_steps, checkpoints.process_file(folder, accelerator.process_index))
         except _WRITE_ERRORS as error:
             if isinstance(error, RuntimeError) and not _is_about_writing(error):
                 raise
             failure = error
-        if self.any_process(failure is not None):
-            if self.is_world_process_zero():
+        if trainer.any_process(failure is not None):
+            if is_main:
                 checkpoints.remove(folder)
             self._report_failed_save(f"it can't be written ({failure or 'on another process'})")
             return
-        self.accelerator.wait_for_everyone()
-        if self.is_world_process_zero():
+        accelerator.wait_for_everyone()
+        if is_main:
             checkpoints.mark_complete(folder, step, self.identity, save_s=time.monotonic() - started)
-            best = self.state.best_global_step if self.args.load_best_model_at_end else None
-            checkpoints.rotate(folder.parent, self.keep_checkpoints, best)
+            best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+            checkpoints.rotate(folder.parent, self.keep, best)
         kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]
-        if self.accelerator.is_local_main_process and not self.is_world_process_zero():
+        if accelerator.is_local_main_process and not is_main:
             checkpoints.keep_only(folder.parent, kept)  # a further machine may have its own disk
-        self.accelerator.wait_for_everyone()
+        accelerator.wait_for_everyone()
         self._last_save_s = time.monotonic() - started
 
     @property
@@ -168,41 +177,29 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
         weights = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in self._trained())
         return 1 + BYTES_PER_WEIGHT * weights / ASSUMED_BYTES_PER_S
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write README.md of the output directory, in place of TRL's."""
-        self.write_card(Path(self.args.output_dir))
-
     def write_card(self, folder: Path) -> None:
-        """Write the model card into a folder with weights, in place of PEFT's."""
-        if self.is_world_process_zero():
+        """Write the model card into a folder with weights, in place of TRL's and PEFT's."""
+        if self._trainer.is_world_process_zero():
             (folder / "README.md").write_text(self.card, encoding="utf-8")
 
-    def run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # From a checkpoint of the last step, transformers 5 makes one more step unless that step ended an epoch.
-        if self.state.global_step >= self.state.max_steps:
-            self.control.should_training_stop = True
-            return
-        super().run_epoch(*args, **kwargs)
-
-    def load_extra_state(self, folder: Path) -> None:
-        """Restore what a checkpoint holds beside transformers' own files; after transformers has loaded those."""
-        file = checkpoints.process_file(folder, self.accelerator.process_index)
-        self.load_state_between_steps(torch.load(file, weights_only=True))
+    def load(self, folder: Path) -> None:
+        """Restore what a checkpoint holds next to transformers' own files; after transformers has loaded those."""
+        file = checkpoints.process_file(folder, self._trainer.accelerator.process_index)
+        self._trainer.load_state_between_steps(torch.load(file, weights_only=True))
         if (folder / checkpoints.MARKER).is_file():  # a further machine may not have it
             self._last_save_s = checkpoints.read_marker(folder).get("save_s")
 
     def _missing_space(self) -> float:
         """Bytes that the disk lacks for a checkpoint, estimated; not positive if it fits."""
-        output_dir = Path(self.args.output_dir)
-        latest = checkpoints.newest_complete(output_dir)
+        latest = checkpoints.newest_complete(self._output_dir)
         if latest is not None:
             needed = checkpoints.size_bytes(latest)
         else:
             needed = BYTES_PER_WEIGHT * sum(parameter.numel() for parameter in self._trained())
-        return needed - shutil.disk_usage(output_dir).free if self.args.should_save else 0.0
+        return needed - shutil.disk_usage(self._output_dir).free if self._trainer.args.should_save else 0.0
 
     def _trained(self) -> Iterator[torch.nn.Parameter]:
-        return (parameter for parameter in self.model.parameters() if parameter.requires_grad)
+        return (parameter for parameter in self._trainer.model.parameters() if parameter.requires_grad)
 
     def wait_for_room(self, folder: Path, should_stop: Callable[[], bool]) -> None:
         """Wait for disk space for the trained weights, which are in memory alone, for up to `MAX_WAIT_S`. Collective.
@@ -211,10 +208,11 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             folder: that they will be saved to; its parent exists.
             should_stop: whether this process was asked to end.
         """
+        trainer = self._trainer
         needed = sum(parameter.numel() * parameter.element_size() for parameter in self._trained())
         started, told = time.monotonic(), False
-        while self.any_process(self.args.should_save and needed > shutil.disk_usage(folder.parent).free):
-            if self.any_process(should_stop() or time.monotonic() - started > MAX_WAIT_S):
+        while trainer.any_process(trainer.args.should_save and needed > shutil.disk_usage(folder.parent).free):
+            if trainer.any_process(should_stop() or time.monotonic() - started > MAX_WAIT_S):
                 return  # saving fails, which says why
             if not told:
                 told = True
@@ -225,17 +223,12 @@ class CheckpointTrainer(ExtensibleGRPOTrainer):
             time.sleep(WAIT_STEP_S)
 
     def _report_failed_save(self, why: str) -> None:
-        latest = checkpoints.newest_complete(Path(self.args.output_dir))
+        latest = checkpoints.newest_complete(self._output_dir)
         kept = f"the last complete one is {latest.name}" if latest is not None else "there is no other one yet"
         console.error(
-            f"\n  NO CHECKPOINT of step {self.state.global_step}: {why}; {kept}. Training continues. Free some disk "
-            "space: the next checkpoint is saved."
+            f"\n  NO CHECKPOINT of step {self._trainer.state.global_step}: {why}; {kept}. Training continues. Free "
+            "some disk space: the next checkpoint is saved."
         )
-
-    def any_process(self, flag: bool) -> bool:
-        """Whether `flag` is true on any process; collective."""
-        own = torch.tensor([float(flag)], device=self.accelerator.device)
-        return bool(self.accelerator.gather(own).max().item() > 0)
 
 
 def _is_about_writing(error: RuntimeError) -> bool:
