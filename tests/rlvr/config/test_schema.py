@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from rlvr.config import schema
 
 
-def test_fields_are_exactly_those_of_the_imported_dataclasses() -> None:
-    from trl import GRPOConfig, ModelConfig
+def test_the_file_of_keys_is_that_of_the_installed_trl() -> None:
+    from rlvr.config import trl_keys
 
-    imported = {field.name for kind in (GRPOConfig, ModelConfig) for field in dataclasses.fields(kind) if field.init}
-    assert set(schema.fields()) == imported | set(schema.OWN)
-    assert imported & set(schema.OWN) == {"resume_from_checkpoint"}, "transformers declares it and never reads it"
-
-
-def test_defaults_are_those_of_the_imported_dataclasses() -> None:
-    from trl import GRPOConfig, ModelConfig
-
-    imported = {
-        each.name: each.default
-        for kind in (GRPOConfig, ModelConfig)
-        for each in dataclasses.fields(kind)
-        if each.default is not dataclasses.MISSING
-    }
-    ours = {name: default for name, default in schema.defaults().items() if name not in schema.OWN}
-    assert len(ours) > 200 and ours == {name: imported.get(name, "absent") for name in ours}
-
-
-def test_each_field_is_filed_under_the_class_that_takes_it() -> None:
-    from trl import ModelConfig
-
-    model_keys = {field.name for field in dataclasses.fields(ModelConfig)}
-    assert {name for name, field in schema.fields().items() if field.belongs_to == "model"} == model_keys
+    command = "the fields of TRL or transformers have changed: run `python -m rlvr.config.trl_keys`"
+    assert trl_keys.FILE.read_text(encoding="utf-8") == trl_keys.generate(), command
+    assert {"learning_rate", "lora_r"} <= schema.fields().keys() and len(schema.defaults()) > 200
+    imported = {name for name, field in schema.fields().items() if field.belongs_to != "run"}
+    assert not imported & set(schema.OWN), "TRL declares resume_from_checkpoint and never reads it"
 
 
 def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> None:
