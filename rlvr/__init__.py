@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlvr.errors import InputError, Problem
     from rlvr.evaluation.evaluate import evaluate
     from rlvr.sandbox.limits import Limits
-    from rlvr.scoring.registry import load_rewards, load_task
+    from rlvr.scoring.registry import load_rewards, load_tasks
     from rlvr.scoring.reward import Reward
     from rlvr.verifiers.code.judge import judge, judge_many
     from rlvr.verifiers.code.program_run import ProgramRun, run_program
@@ -43,7 +43,7 @@ __all__ = [
     "judge_many",
     "load_recipe",
     "load_rewards",
-    "load_task",
+    "load_tasks",
     "own_turn",
     "run_program",
 ]

@@ -96,10 +96,10 @@ def prepare(
     recipe = load_recipe(config, overrides)
     require_one_task(recipe, "prepare_data.py")
     _check_output(output, force)
-    console.error(f"{recipe.path}: loading the data of {recipe.task.name} …")
-    from rlvr.scoring.registry import load_task
+    console.error(f"{recipe.path}: loading the data of {recipe.task_name} …")
+    from rlvr.scoring.registry import load_tasks
 
-    task = load_task(recipe.task)
+    task = load_tasks(recipe.tasks)
     overlaps: list[dict[str, Any]] = []
     for name in against:
         task, overlaps_with_set = compare(task, name, drop=drop_overlaps)
@@ -238,8 +238,8 @@ def summarise(recipe: Recipe, task: Task) -> dict[str, Any]:
     filled = next((split for split in SPLITS if len(task.split(split)) > 0), "train")
     return {
         "recipe": recipe.path.name,
-        "task": recipe.task.name,
-        "options": dict(recipe.task.options),
+        "task": recipe.task_name,
+        "options": dict(recipe.tasks[0].options),
         "rows": {split: len(task.split(split)) for split in SPLITS},
         "columns": list(task.train.column_names),
         "prompt_kind": "text" if isinstance(task.split(filled)[0]["prompt"], str) else "messages",

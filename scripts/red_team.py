@@ -73,13 +73,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def attack(recipe: Recipe, options: argparse.Namespace) -> dict[str, Findings]:
     """Load the task and the rewards, and attack them; mixed tasks one by one, by their labels."""
-    with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
+    with console.SlowStep(f"Loading the rewards and the task {recipe.task_name}"):
         from rlvr.red_team.exercise import attack_recipe
         from rlvr.rescoring.completions import read_completions
-        from rlvr.scoring.registry import load_rewards, load_task
+        from rlvr.scoring.registry import load_rewards, load_tasks
 
         rewards = load_rewards(recipe.rewards)
-        task = load_task(recipe.task)
+        task = load_tasks(recipe.tasks)
         completions = [] if options.run_dir is None else read_completions(str(options.run_dir)).rows
     console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
     return attack_recipe(

@@ -121,18 +121,18 @@ def _file_and_overrides(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Path | None) -> int:
     """Score every row, print the summary and write `output`; return 2 if a reward raised."""
-    with console.SlowStep(f"Reading {file}, the rewards and the task {recipe.task.name}"):
+    with console.SlowStep(f"Reading {file}, the rewards and the task {recipe.task_name}"):
         from tqdm import tqdm
 
         from rlvr.rescoring import scores as rescoring
         from rlvr.rescoring import summary
         from rlvr.rescoring.completions import fill_columns, read_completions
-        from rlvr.scoring.registry import load_rewards, load_task
+        from rlvr.scoring.registry import load_rewards, load_tasks
 
         rewards = load_rewards(recipe.rewards)
         source = read_completions(file, column, limit)
         rewards, recorded_reward = rescoring.with_recorded_environment(rewards, source.rows)
-        added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+        added = fill_columns(source.rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     quiet = not (console.is_main() and console.is_terminal())
     with tqdm(total=len(source.rows), desc="scoring", unit="row", delay=2, leave=False, disable=quiet) as bar:
         scores = rescoring.score(source.rows, rewards, bar.update, file=file)
@@ -161,11 +161,11 @@ def score(recipe: Recipe, file: str, column: str, limit: int | None, output: Pat
 
 def _metric(recipe: Recipe, rewards: Sequence[Reward]) -> Reward | None:
     """The reward that decides the column `correct` of an evaluation, if the recipe lists it and has one task."""
-    from rlvr.evaluation import choose_metric
+    from rlvr.evaluation import choose_metrics
 
-    if recipe.task.parts:
+    if recipe.is_mixture:
         return None
-    metric = choose_metric(recipe.evaluation, rewards)
+    metric = choose_metrics(recipe, rewards)[""]
     return metric if metric in rewards else None
 
 
@@ -322,7 +322,7 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
         from rlvr.rescoring import scores as rescoring
         from rlvr.rescoring.completions import fill_columns, read_completions
         from rlvr.rescoring.summary import compare_with_recorded
-        from rlvr.scoring.registry import load_rewards, load_task
+        from rlvr.scoring.registry import load_rewards, load_tasks
 
         rewards = load_rewards(recipe.rewards)
         everything = read_completions(file, column, limit).rows
@@ -334,7 +334,7 @@ def explain(recipe: Recipe, file: str, column: str, limit: int | None, number: i
     batch = next(batch for batch in rescoring.batches(everything) if number in batch)
     rows, index = everything[batch.start : batch.stop], number - batch.start
     in_file = {name for name, value in rows[index].items() if value is not None}
-    fill_columns(rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+    fill_columns(rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     scores = rescoring.score(rows, rewards, file=file)
     recorded = compare_with_recorded(rows, scores, _metric(recipe, rewards))
     differing = {one.name for one in recorded if index in one.differing}

@@ -59,11 +59,13 @@ def build(
         **settings,
     }
     specs = (RewardSpec("environment"),)
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), specs, None, settings, environments=environments)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), specs, None, settings, environments=environments)
     loaded = list(rewards or load_rewards(specs))
     identity = Identity.of(recipe, data, 1, "python")
     tokenizer = models.load_tokenizer(recipe, chat=True)
-    trainer = training.build_trainer(recipe, task, loaded, loaded[0], tokenizer, Scorer(loaded), identity, steps=1)
+    trainer = training.build_trainer(
+        recipe, task, loaded, {"": loaded[0]}, tokenizer, Scorer(loaded), identity, steps=1
+    )
     return trainer, recipe
 
 

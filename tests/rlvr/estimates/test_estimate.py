@@ -30,7 +30,7 @@ def of(
     **settings: Any,
 ) -> Estimate:
     settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     estimated = find_machine(machine) if machine else None
     return estimate(recipe, config, processes, launcher, estimated, prompt_tokens=300, steps=steps)
 

@@ -164,7 +164,7 @@ def test_totals_with_a_spread_are_not_refused() -> None:
     ],
 )
 def test_a_generation_counts_all_its_updates(settings: dict[str, Any], steps: int, why: str) -> None:
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     assert steps_of_each(recipe, 2) == steps, why
 
 

@@ -482,11 +482,13 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
         "output_dir": str(tmp_path),
         **{key: default for key, (_, default) in schema.OWN.items()},
     }
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
     tokenizer = models.load_tokenizer(recipe, chat=True)
     identity = Identity.of(recipe, data, 1, "python")
-    trainer = training.build_trainer(recipe, task, rewards, rewards[0], tokenizer, Scorer(rewards), identity, steps=2)
+    trainer = training.build_trainer(
+        recipe, task, rewards, {"": rewards[0]}, tokenizer, Scorer(rewards), identity, steps=2
+    )
     trainer.train()
 
     rows = read_completions(str(tmp_path)).rows
