@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -154,8 +155,6 @@ class EvaluatedModel:
 
     def close(self) -> None:
         """Free the model's memory."""
-        import gc
-
         import torch
 
         if self._engine is not None:

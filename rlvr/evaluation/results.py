@@ -9,6 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from rlvr import console
 from rlvr.artifacts.evaluation import (
     MODELS,
@@ -144,9 +147,6 @@ def write_evaluation(
     Raises:
         InputError: of kind "run-in-use".
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     refuse_if_in_use(folder, "Name another folder")
     records_of = {name: records for name, (_, records) in results.items()}
     evaluation: Evaluation = replace(
