@@ -264,7 +264,7 @@ def _try_plugins(components: RunComponents, metrics: Metrics, scorer: Scorer) ->
                 metrics[label],
                 scorer,
                 skipped=asking,
-                label=label or None,
+                label=label,
             )
         ]
     environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)
