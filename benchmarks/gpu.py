@@ -206,7 +206,7 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[li
 
     config = AutoConfig.from_pretrained(folder / case.shape)
     settings = {"model_name_or_path": "m", **case.recipe}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     result = estimate(recipe, config, 1, case.launcher, this_machine(), prompt_tokens=PROMPT)
     rows = []
     for moment in ("loading", *MOMENTS):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlvr.evaluation.evaluate import evaluate as evaluate
     from rlvr.sandbox.limits import Limits as Limits
     from rlvr.scoring.registry import load_rewards as load_rewards
-    from rlvr.scoring.registry import load_task as load_task
+    from rlvr.scoring.registry import load_tasks as load_tasks
     from rlvr.scoring.reward import Reward as Reward
     from rlvr.verifiers.code.judge import judge as judge
     from rlvr.verifiers.code.judge import judge_many as judge_many

@@ -39,7 +39,7 @@ def check(recipe: Recipe, target: TargetMachine, known: Sequence[Problem], *, as
 def introduce(recipe: Recipe, remarks: Iterable[Problem], resumption: Resumption | None = None) -> None:
     """Print what will run. A run that continues printed the notes when it began: one line, and its warnings."""
     rewards = " + ".join(f"{spec.weight:g} x {spec.name}" for spec in recipe.rewards)
-    line = f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task.name}, reward = {rewards}"
+    line = f"{recipe.path}: {recipe.settings['model_name_or_path']} on {recipe.task_name}, reward = {rewards}"
     if resumption is not None and not resumption.fresh:
         line = "; ".join([line, *resumption.notes])
         remarks = [remark for remark in remarks if remark.level == "warning"]

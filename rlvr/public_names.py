@@ -19,7 +19,7 @@ MODULES = {
     "judge_many": "rlvr.verifiers.code.judge",
     "load_recipe": "rlvr.config.recipe",
     "load_rewards": "rlvr.scoring.registry",
-    "load_task": "rlvr.scoring.registry",
+    "load_tasks": "rlvr.scoring.registry",
     "own_turn": "rlvr.verifiers.completion_text",
     "run_program": "rlvr.verifiers.code.program_run",
 }

@@ -163,7 +163,7 @@ class Stages:
         # Greedy answers do not show what training samples. GRPOTrainer sets its random state anew, so sampling here
         # changes nothing there.
         self.sampled = base.sample(
-            prepared.task, prepared.rewards, prepared.metric, prepared.scorer, prepared.plan.generations
+            prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, prepared.plan.generations
         )
         base.close()
         self.training.free_memory()
@@ -216,12 +216,12 @@ class Stages:
         prepared = self.prepared
         decoding = evaluation.greedy_decoding(prepared.task, self.recipe)
         return model.measure(
-            prepared.task, self.recipe, prepared.rewards, prepared.metric, prepared.scorer, decoding, when
+            prepared.task, self.recipe, prepared.rewards, prepared.metrics, prepared.scorer, decoding, when
         )
 
     def _about(self) -> dict[str, Any]:
         rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
-        about = evaluation.describe_evaluation(self.recipe, self.prepared.metric, rows)
+        about = evaluation.describe_evaluation(self.recipe, self.prepared.metrics, rows)
         return {**about, "sampled": asdict(self.sampled)}
 
     def _card(self) -> str:

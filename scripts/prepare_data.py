@@ -56,7 +56,7 @@ def main(words: Sequence[str] | None = None) -> int:
             raise InputError(message, kind="invalid-value", key="--s3")
         recipe = load_recipe(options.config, overrides)
         require_one_task(recipe, "prepare_data.py")
-        console.error(f"{recipe.path}: loading the data of {recipe.task.name} …")
+        console.error(f"{recipe.path}: loading the data of {recipe.task_name} …")
         from rlvr.commands import prepare_data
 
         prepare_data.check_output(options.output, options.force)

@@ -24,7 +24,6 @@ from rlvr.artifacts.sealed_json import content_digest, damaged, file_digest, rea
 from rlvr.config import schema
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import RESOLVED, Recipe
-from rlvr.config.specs import TaskSpec
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping, without_folder
@@ -113,7 +112,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
         recipe_digest=recipe_digest(folder),
         **_base(recipe),
         trained=trained,
-        task=_task(recipe.task),
+        task=_task(recipe),
         rewards={short_name(spec.name): spec.weight for spec in recipe.rewards},
         train_digest=identity.get("rows"),
         **_measured(folder),
@@ -158,7 +157,7 @@ def other_measurement(record: ResultRecord, recipe: Recipe) -> str | None:
         is_same = record.model == base["model"] and record.revision in (None, base["revision"])
     if not is_same:
         return f"the base of the run, {record.model}, is another one or has changed"
-    task = json.loads(json.dumps(_task(recipe.task), default=str))
+    task = json.loads(json.dumps(_task(recipe), default=str))
     return None if record.task == task else "the task, or an option of it, is another one"
 
 
@@ -248,12 +247,13 @@ def _name(folder: Path, recipe: Recipe) -> str:
     return title[1] if title else recipe.path.stem
 
 
-def _task(spec: TaskSpec) -> dict[str, Any]:
-    if spec.parts:
-        weights = {part.label: {"weight": part.weight} if part.weight else {} for part in spec.parts}
-        return {"name": spec.name, "tasks": {part.label: _task(part) | weights[part.label] for part in spec.parts}}
-    options = {key: without_folder(value) for key, value in spec.options.items() if value is not None}
-    return {"name": short_name(spec.name), **options}
+def _task(recipe: Recipe) -> dict[str, Any]:
+    tasks = {}
+    for spec in recipe.tasks:
+        options = {key: without_folder(value) for key, value in spec.options.items() if value is not None}
+        weight = {"weight": spec.weight} if spec.weight else {}
+        tasks[spec.label] = {"name": short_name(spec.name), **options, **weight}
+    return {"name": recipe.task_name, "tasks": tasks} if recipe.is_mixture else tasks[""]
 
 
 def _base(recipe: Recipe) -> dict[str, Any]:

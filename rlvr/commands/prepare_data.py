@@ -18,7 +18,7 @@ from rlvr.data.io import READABLE, Row, read_rows, task_section, write_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws
-from rlvr.scoring.registry import load_task
+from rlvr.scoring.registry import load_task, load_tasks
 
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
 
@@ -33,7 +33,7 @@ def prepare(
         drop_overlaps: leave out training rows that overlap with an evaluation set.
         s3: a folder in S3 for the splits.
     """
-    task = load_task(recipe.task)
+    task = load_tasks(recipe.tasks)
     overlaps: list[Row] = []
     for name in against:
         task, found = _compare(task, name, drop=drop_overlaps)
@@ -41,8 +41,8 @@ def prepare(
     filled = [split for split in SPLITS if len(task.split(split)) > 0]
     summary = {
         "recipe": recipe.path.name,
-        "task": recipe.task.name,
-        "options": dict(recipe.task.options),
+        "task": recipe.task_name,
+        "options": dict(recipe.tasks[0].options),
         "rows": {split: len(task.split(split)) for split in SPLITS},
         "columns": list(task.train.column_names),
         "prompt_kind": "messages" if task.is_chat else "text",

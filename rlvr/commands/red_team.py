@@ -11,7 +11,7 @@ from rlvr.errors import InputError
 from rlvr.red_team.exercise import attack_recipe
 from rlvr.red_team.findings import FILE, Findings
 from rlvr.rescoring.completions import read_completions
-from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.registry import load_rewards, load_tasks
 
 VERDICTS = ("holds", "lenient", "untested", "broken")  # from good to bad
 
@@ -23,8 +23,8 @@ def attack(recipe: Recipe, minutes: float, run_dir: Path | None, file: Path | No
         run_dir: a run, whose completions are tried too, and whose report gets the findings.
         file: for the findings.
     """
-    with console.SlowStep(f"Loading the rewards and the task {recipe.task.name}"):
-        rewards, task = load_rewards(recipe.rewards), load_task(recipe.task)
+    with console.SlowStep(f"Loading the rewards and the task {recipe.task_name}"):
+        rewards, task = load_rewards(recipe.rewards), load_tasks(recipe.tasks)
         completions = [] if run_dir is None else read_completions(str(run_dir)).rows
     console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
     parts = attack_recipe(recipe, task, rewards, seconds=60 * minutes, completions=completions)

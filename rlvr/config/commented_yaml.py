@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
 from rlvr.config.yaml_reader import round_trip_yaml
 
 _COLUMN = 40  # of comments behind values
@@ -33,9 +36,6 @@ def section_text(title: str, values: Mapping[str, Any], comments: Mapping[str, A
     Args:
         comments: by key: text behind the value; for a list, a mapping of numbers of its items to text above them.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
-
     section = CommentedMap({key: _block(value) for key, value in values.items()})
     for key, text in (comments or {}).items():
         if key in section and isinstance(text, Mapping):
@@ -54,8 +54,6 @@ def section_text(title: str, values: Mapping[str, Any], comments: Mapping[str, A
 
 def _block(value: Any) -> Any:
     """A mapping, or a list of mappings, in several lines; what it contains in one."""
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         return CommentedSeq(_block(item) for item in value)
     if isinstance(value, Mapping) and len(value) > 1:
@@ -65,8 +63,6 @@ def _block(value: Any) -> Any:
 
 def _inline(value: Any) -> Any:
     """Lists and mappings in one line, without the comments of the file that they come from."""
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-
     if isinstance(value, list):
         sequence = CommentedSeq(_inline(item) for item in value)
         sequence.fa.set_flow_style()

@@ -69,31 +69,6 @@ _DATA_KEYS = {
     "system_prompt": ("system", "str"),
 }
 _EVALUATION = {"split": "test", "rows": 500}
-_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Model", ("model_", "dtype", "attn_", "load_in_", "use_bnb", "bnb_", "trust_")),
-    ("Adapter", ("use_peft", "lora_", "use_rslora", "use_dora")),
-    (
-        "Sampling",
-        (
-            "num_generations",
-            "max_completion_length",
-            "temperature",
-            "top_",
-            "min_p",
-            "use_vllm",
-            "vllm_",
-            "generation_",
-            "cache_",
-            "repetition_",
-            "mask_",
-        ),
-    ),
-    ("Optimisation", ("",)),
-    (
-        "Saving and logging",
-        ("output_", "run_name", "save_", "log", "report_", "num_completions", "eval_", "do_eval", "push_", "hub_"),
-    ),
-)
 
 
 def convert(path: Path) -> Conversion:
@@ -312,21 +287,15 @@ class _Converter:
         return [names] if isinstance(names, str) else [str(name) for name in names]
 
     def _write(self, task: dict[str, Any], rewards: list[dict[str, Any]]) -> str:
-        """The recipe's text."""
-        remaining = dict(self.flat)
-        flat: dict[str, dict[str, Any]] = {}
-        for title, beginnings in sorted(_GROUPS, key=lambda group: group[1] == ("",)):  # last: what no other takes
-            flat[title] = {key: remaining.pop(key) for key in list(remaining) if key.startswith(beginnings)}
+        """The recipe's text, with the flat keys in the order of the original."""
         parts = [
             f"# Converted by scripts/convert_recipe.py from {self.path.name}, a configuration of "
-            f"{self.result.program.name}.\n# A flat key without a comment has the name and the value of the original.\n"
+            f"{self.result.program.name}.\n"
+            "# A flat key without a comment has the name and the value of the original.\n",
+            section_text("Model and training", self.flat, self.comments),
+            section_text("Task", {"task": task}),
+            section_text("Rewards", {"rewards": rewards}, {"rewards": self.reward_comments}),
         ]
-        for title, _ in _GROUPS:
-            if title == "Sampling":
-                parts.append(section_text("Task", {"task": task}))
-                parts.append(section_text("Rewards", {"rewards": rewards}, {"rewards": self.reward_comments}))
-            if flat[title]:
-                parts.append(section_text(title, flat[title], self.comments))
         parts.append(section_text("Evaluation, which the original lacks", {"evaluation": _EVALUATION}))
         for title, changes in (("Dropped", self.result.dropped), ("To choose", self.result.open_points)):
             if changes:

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 from rlvr.config import schema
 from rlvr.errors import Problem
 
@@ -45,9 +48,6 @@ def parse_overrides(words: Sequence[str], problems: list[Problem]) -> list[tuple
 
 def _read_value(text: str) -> Any:
     """Read YAML; ValueError if it is none."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:

@@ -69,8 +69,8 @@ class Recipe:
 
     Attributes:
         path: the file that it was read from.
-        task, rewards, evaluation: the sections; `task` has those of `tasks:` as its parts; `evaluation` is None if
-            nothing is measured.
+        tasks: the section `task`, or those of `tasks`.
+        rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
         sagemaker: where scripts/sagemaker.py runs it; None without such a section.
@@ -79,7 +79,7 @@ class Recipe:
     """
 
     path: Path
-    task: TaskSpec
+    tasks: tuple[TaskSpec, ...]
     rewards: tuple[RewardSpec, ...]
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
@@ -92,6 +92,16 @@ class Recipe:
     def output_dir(self) -> Path:
         """The run directory; by default `runs/<name of the recipe>`, and `-seed<N>` for a seed of the command line."""
         return Path(self.settings["output_dir"])
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task, or the labels of several."""
+        return " + ".join(task.label or task.name for task in self.tasks)
+
+    @property
+    def is_mixture(self) -> bool:
+        """Whether the recipe has `tasks:`: rows then have the column `task`, and results are also by task."""
+        return bool(self.tasks[0].label)
 
     def value(self, key: str) -> Any:
         """Return the value of a flat key: the recipe's own, ours, or TRL's default."""
@@ -110,7 +120,7 @@ class Recipe:
         """
         own = (str(problem.key), str(problem.key).partition(".")[0])  # the key, or the section that it is in
         names = [own[0], f"task.{problem.key}", f"rewards.{problem.key}"]
-        names += [f"tasks.{part.name}.{problem.key}" for part in self.task.parts]
+        names += [f"tasks.{part.name}.{problem.key}" for part in self.tasks]
         names += [name for name in self.lines if name.endswith(f".options.{problem.key}")]
         names += ["environment" for spec in self.environments if spec.name == problem.key]
         keys = [name for name in (*names, section, own[1]) if name in self.lines]
@@ -141,10 +151,9 @@ class Recipe:
             }
             for spec in self.rewards
         ]
-        content: dict[str, Any] = {**self.settings, "task": self.task.as_dict(), "rewards": rewards}
-        if self.task.parts:
-            content["tasks"] = [part.as_dict() for part in self.task.parts]
-            del content["task"]
+        tasks = [task.as_dict() for task in self.tasks]
+        section = {"tasks": tasks} if self.is_mixture else {"task": tasks[0]}
+        content: dict[str, Any] = {**self.settings, **section, "rewards": rewards}
         if self.environments:
             specs = [asdict(spec) for spec in self.environments]
             content["environment"] = specs if len(specs) > 1 else specs[0]
@@ -195,8 +204,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 
     settings = _read_flat_keys(text)
     _settle_rollouts(settings, text)
-    task = _read_tasks(content, text)
-    labels = task.labels if task is not None else ()
+    tasks = _read_tasks(content, text)
+    labels = tuple(task.label for task in tasks if task.label)
     environments = read_environments(content.get("environment"), text.location("environment"), problems)
     rewards = read_rewards(content.get("rewards"), text.location("rewards"), problems, labels)
     problems_before = len(problems)
@@ -209,7 +218,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     if "model_name_or_path" not in content:
         fix = "is missing. Name the model to train: a hub id or a folder."
         problems.append(text.location("model_name_or_path").problem(fix, "missing-key"))
-    if task is None or not rewards or "model_name_or_path" not in settings:
+    if not tasks or not rewards or "model_name_or_path" not in settings:
         raise RecipeError(problems, None)
 
     defaults = {**DEFAULTS, **{key: default for key, (_, default) in schema.OWN.items()}}
@@ -223,7 +232,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     settings = {key: schema.as_its_type(key, value) for key, value in settings.items()}
     recipe = Recipe(
         text.path,
-        task,
+        tasks,
         tuple(rewards),
         evaluation,
         settings,
@@ -257,9 +266,10 @@ def require_one_task(recipe: Recipe, what: str) -> None:
     Raises:
         InputError: of kind "several-tasks".
     """
-    if recipe.task.parts:
+    if recipe.is_mixture:
         fix = "Use a recipe with task: for each of them."
-        message = f"{what} takes one task, and {recipe.path} has several: {', '.join(recipe.task.labels)}. {fix}"
+        labels = ", ".join(task.label for task in recipe.tasks)
+        message = f"{what} takes one task, and {recipe.path} has several: {labels}. {fix}"
         raise InputError(message, kind="several-tasks", key="tasks")
 
 
@@ -354,11 +364,12 @@ def _settle_rollouts(settings: dict[str, Any], text: RecipeText) -> None:
         text.problems.append(text.location("use_vllm").problem(fault, "conflicting-keys", "rollouts"))
 
 
-def _read_tasks(content: Mapping[str, Any], text: RecipeText) -> TaskSpec | None:
-    """Read the section `task`, or the list `tasks`."""
+def _read_tasks(content: Mapping[str, Any], text: RecipeText) -> tuple[TaskSpec, ...]:
+    """Read the section `task`, or the list `tasks`; empty if one of them is wrong."""
     at = text.location("tasks")
     if content.get("tasks") is None:
-        return read_task(content.get("task"), text.location("task"), text.problems)
+        task = read_task(content.get("task"), text.location("task"), text.problems)
+        return (task,) if task is not None else ()
     if content.get("task") is not None:
         text.problems.append(at.problem("and task: name the data twice. Keep one of them.", "conflicting-keys"))
     return read_tasks(content["tasks"], at, text.problems)

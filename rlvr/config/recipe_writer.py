@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from rlvr.config import schema
 from rlvr.config.recipe import RESOLVED, Recipe
 
@@ -40,8 +42,6 @@ def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _yaml(content: Mapping[str, Any]) -> str:
-    from ruamel.yaml import YAML
-
     yaml = YAML()
     yaml.default_flow_style = False
     buffer = io.StringIO()

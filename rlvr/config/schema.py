@@ -1,39 +1,25 @@
-"""The keys of a recipe, their types, choices and ranges, read from TRL's own source without importing it.
+"""The keys of a recipe, their types, choices and ranges.
 
 rlvr/config/recipe.py refuses unknown keys, and sections.py those of the sections.
 
-A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig`. Importing them takes five seconds and half a
-gigabyte (they import torch): too long for the report of a typo. So `ast` parses the class bodies, in about 10 ms. There
-is no second copy of an option, and the keys are those of the installed version.
-`tests/rlvr/config/test_schema.py` compares the result with `dataclasses.fields` of the imported classes.
+A recipe uses the field names of `trl.GRPOConfig` and `trl.ModelConfig`. They are in trl_keys.json, which trl_keys.py
+writes; `tests/rlvr/config/test_schema.py` compares the file with the installed TRL.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
-import importlib.util
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlvr.config.value_types import PLAIN_TYPES, type_mismatch, types_of
-from rlvr.errors import InputError
 from rlvr.formatting import is_secret_key
-
-# Package, file and class of every flat recipe key; later classes override earlier ones.
-_SOURCES: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "training": (
-        ("transformers", "training_args.py", "TrainingArguments"),
-        ("trl", "trainer/base_config.py", "_BaseConfig"),
-        ("trl", "trainer/grpo_config.py", "GRPOConfig"),
-    ),
-    "model": (("trl", "trainer/model_config.py", "ModelConfig"),),
-}
 
 # Our own keys, each with its annotation and its default; docs/recipes.md describes them. They are keys of the run, and
 # none of TRL's classes gets them.
@@ -235,8 +221,8 @@ class Field:
 
     Attributes:
         belongs_to: "training", "model", or "run" for our own.
-        annotation: as written in the source.
-        default: the default, if the source has it as a plain value.
+        annotation: its type as text.
+        default: the default, if it is a plain value.
     """
 
     belongs_to: str
@@ -246,54 +232,15 @@ class Field:
 
 @functools.cache
 def fields() -> dict[str, Field]:
-    """Return all flat keys, TRL's and ours, by name.
-
-    Raises:
-        InputError: trl or transformers is not installed.
-    """
-    declared: dict[str, Field] = {}
-    for belongs_to, sources in _SOURCES.items():
-        for source in sources:
-            declared |= {ast.unparse(item.target): _field(belongs_to, item) for item in _declarations(*source)}
+    """Return all flat keys, TRL's and ours, by name."""
+    written = json.loads(Path(__file__).with_name("trl_keys.json").read_text(encoding="utf-8"))
+    declared = {name: Field(**key) for name, key in written.items()}
     return declared | {name: Field("run", annotation, default) for name, (annotation, default) in OWN.items()}
 
 
 def defaults() -> dict[str, Any]:
-    """Return the default of each key whose default is a plain value.
-
-    Raises:
-        InputError: trl or transformers is not installed.
-    """
+    """Return the default of each key whose default is a plain value."""
     return {name: field.default for name, field in fields().items() if field.default is not _NO_DEFAULT}
-
-
-def _declarations(package: str, file: str, class_name: str) -> Iterator[ast.AnnAssign]:
-    """Parse the fields of a class."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        fix = "Run `make install` or `pip install -e .`."
-        raise InputError(f"The package {package} is not installed. {fix}", kind="package-not-installed")
-    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
-            yield from (item for item in node.body if isinstance(item, ast.AnnAssign))
-            return
-    raise InputError(
-        f"The installed version of {package} is not supported: {file} has no class {class_name}. Run `pip install -e . "
-        "-c constraints.txt`.",
-        kind="unsupported-version",
-    )
-
-
-def _field(belongs_to: str, item: ast.AnnAssign) -> Field:
-    value = item.value
-    if isinstance(value, ast.Call):  # field(default=…)
-        value = next((keyword.value for keyword in value.keywords if keyword.arg == "default"), None)
-    try:
-        default = ast.literal_eval(value) if value is not None else _NO_DEFAULT
-    except ValueError:  # an expression
-        default = _NO_DEFAULT
-    return Field(belongs_to, ast.unparse(item.annotation), default)
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:

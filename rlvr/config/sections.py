@@ -84,12 +84,12 @@ def read_environments(value: Any, at: KeyLocation, problems: list[Problem]) -> t
     return tuple(specs)
 
 
-def read_tasks(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec | None:
-    """Read the list `tasks`; None if an entry has no name, or there is none."""
+def read_tasks(value: Any, at: KeyLocation, problems: list[Problem]) -> tuple[TaskSpec, ...]:
+    """Read the list `tasks`; empty if an entry has no name, or there is none."""
     if not isinstance(value, list) or not value:
         example = "- name: gsm8k, - name: mbpp"
         problems.append(at.problem(f"must be a list with one entry per task, like {example}.", _kind_of_lack(value)))
-        return None
+        return ()
     specs = [_read_entry(entry, number, at, problems) for number, entry in enumerate(value, start=1)]
     parts = [spec for spec in specs if spec is not None]
     labels = [part.label for part in parts]
@@ -102,7 +102,7 @@ def read_tasks(value: Any, at: KeyLocation, problems: list[Problem]) -> TaskSpec
         fix = "Give every entry one, or none."
         problems.append(at.problem(f": {weights[0].label} has a weight and {without} has none. {fix}", "missing-key"))
         parts = [replace(part, weight=None) for part in parts]
-    return TaskSpec(" + ".join(labels), parts=tuple(parts)) if len(parts) == len(value) else None
+    return tuple(parts) if len(parts) == len(value) else ()
 
 
 def _read_entry(value: Any, number: int, tasks: KeyLocation, problems: list[Problem]) -> TaskSpec | None:

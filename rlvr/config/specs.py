@@ -11,27 +11,20 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The `task:` section, one entry of `tasks:`, or all of them together.
+    """The `task:` section, or one entry of `tasks:`.
 
     Attributes:
-        name: a file in tasks/; of several tasks, their labels.
+        name: a file in tasks/.
         options: keyword arguments of its function.
-        label: the name of an entry of `tasks:` in rewards, metrics and results.
+        label: the name of an entry of `tasks:` in rewards, metrics and results; empty for `task:`.
         weight: its share of the training prompts, relative to those of the others; None if no task has one: then
             shares are those of the rows.
-        parts: the entries of `tasks:`; empty for one task.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     weight: float | None = None
-    parts: tuple[TaskSpec, ...] = ()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of several tasks."""
-        return tuple(part.label for part in self.parts)
 
     def as_dict(self) -> dict[str, Any]:
         """The section as YAML has it."""

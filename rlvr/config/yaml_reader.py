@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from rlvr.config import project, schema
 from rlvr.errors import InputError
-
-if TYPE_CHECKING:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError
 
 # How ruamel.yaml names an error (a part of its context and of its problem), our explanation, and whether the error is
 # where the construct began rather than where it was noticed.
@@ -43,10 +44,6 @@ def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any
     Raises:
         InputError: there is no such file, it is no text, no YAML, or no mapping.
     """
-    from ruamel.yaml.comments import CommentedMap
-    from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
     text = _read_text(path)
     if text.startswith("#!") or path.suffix == ".sh":
         raise _invalid(path, "this is a shell script. docs/coming-from.md maps the flags of OpenRLHF and veRL to keys")
@@ -72,25 +69,21 @@ def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any
     return _plain(content), dict(_lines(content, ""))
 
 
+class _LastKeyWins(RoundTripConstructor):
+    def check_mapping_key(self, *_: Any) -> bool:
+        return True
+
+
 def round_trip_yaml(last_key_wins: bool = False) -> YAML:
     """A reader that keeps comments and the form of numbers."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.constructor import RoundTripConstructor
-
-    class LastKeyWins(RoundTripConstructor):
-        def check_mapping_key(self, *_: Any) -> bool:
-            return True
-
     yaml = YAML(typ="rt")
     if last_key_wins:
-        yaml.Constructor = LastKeyWins
+        yaml.Constructor = _LastKeyWins
     return yaml
 
 
 def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield the dotted keys inside a value, with their lines."""
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-
     if isinstance(value, CommentedMap):
         for key, item in value.items():
             yield f"{prefix}{key}", value.lc.key(key)[0] + 1

@@ -58,31 +58,16 @@ class Overlap:
     share: float
 
 
-def find_overlaps(
-    train: Sequence[str],
-    held: Sequence[str],
-    *,
-    words: int = WORDS,
-    min_share: float = MIN_SHARE,
-    max_texts: int | None = MAX_TEXTS,
-) -> list[Overlap]:
-    """Find all overlapping pairs, in the order of the training texts.
-
-    Args:
-        words: length of a common passage.
-        min_share: minimal share of the held-out text's words in common passages. 0 is GPT-3's measure.
-        max_texts: ignore passages in more training texts than this. None ignores none.
-    """
-    if words < MIN_WORDS:
-        raise ValueError(f"words is {words}. Use {MIN_WORDS} or more: shorter passages occur in many texts")
+def find_overlaps(train: Sequence[str], held: Sequence[str]) -> list[Overlap]:
+    """Find all overlapping pairs, in the order of the training texts."""
     held_words = [tuple(split_words(text)) for text in held]
     held_by_words: dict[Passage, list[int]] = defaultdict(list)
-    # Where the held-out texts have a passage of `words` words, or of all words of a shorter text: (text, start).
+    # Where the held-out texts have a passage of 13 words, or of all words of a shorter text: (text, start).
     places: dict[Passage, list[tuple[int, int]]] = defaultdict(list)
     sizes: dict[Passage, set[int]] = defaultdict(set)  # of passages, by their first words
     for other, text in enumerate(held_words):
         held_by_words[text].append(other)
-        size = min(len(text), words)
+        size = min(len(text), WORDS)
         for start in range(len(text) - size + 1 if size >= MIN_WORDS else 0):
             passage = text[start : start + size]
             places[passage].append((other, start))
@@ -94,7 +79,7 @@ def find_overlaps(
     for position, train_text in enumerate(train):
         text = tuple(split_words(train_text))
         same.update((position, other) for other in held_by_words.get(text, ()) if text)
-        if MIN_WORDS <= len(text) < words:
+        if MIN_WORDS <= len(text) < WORDS:
             short[text].add(position)
         for start in range(len(text) - MIN_WORDS + 1):
             for size in sizes.get(text[start : start + MIN_WORDS], ()):
@@ -103,17 +88,17 @@ def find_overlaps(
 
     spans: dict[tuple[int, int], set[tuple[int, int]]] = {pair: set() for pair in same}
     for passage, positions in containing.items():
-        _add_spans(spans, passage, places[passage], positions, max_texts)
+        _add_spans(spans, passage, places[passage], positions)
     for size in {len(text) for text in short}:
         for other, text in enumerate(held_words):
             for start in range(len(text) - size + 1):
                 passage = text[start : start + size]
-                _add_spans(spans, passage, [(other, start)], short.get(passage, set()), max_texts)
+                _add_spans(spans, passage, [(other, start)], short.get(passage, set()))
     overlaps = (
         _build_overlap(pair, train[pair[0]], held_words[pair[1]], sorted(spans[pair]), pair in same)
         for pair in sorted(spans)
     )
-    return [overlap for overlap in overlaps if overlap.share >= min_share]
+    return [overlap for overlap in overlaps if overlap.share >= MIN_SHARE]
 
 
 def _add_spans(
@@ -121,10 +106,9 @@ def _add_spans(
     passage: Passage,
     places: Iterable[tuple[int, int]],
     positions: set[int],
-    max_texts: int | None,
 ) -> None:
     """Note where a passage is in the held-out texts, for each training text that contains it."""
-    if len(set(passage)) >= MIN_WORDS and (max_texts is None or len(positions) <= max_texts):
+    if len(set(passage)) >= MIN_WORDS and len(positions) <= MAX_TEXTS:
         for position in positions:
             for other, start in places:
                 spans.setdefault((position, other), set()).add((start, start + len(passage)))

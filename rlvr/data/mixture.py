@@ -33,7 +33,7 @@ def mix(tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None) -
     """Mix tasks, by label, as the head of this file says.
 
     Training rows whose question is held out by another task are dropped. The mixture has an answer column only if all
-    tasks have the same; `parts` keeps the column of each.
+    tasks have the same; `mixed` keeps the column of each.
 
     Raises:
         InputError: a task has no training rows, or two tasks can't be in one run.
@@ -58,7 +58,7 @@ def mix(tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None) -
         notes=(*notes, *dropped, f"An epoch has {len(order):,} prompts: {'; '.join(shares)}."),
         gold=gold if golds else None,
         answer=answers.pop() if len(answers) == 1 else None,
-        parts=tasks,
+        mixed=tasks,
     )
 
 

@@ -5,6 +5,7 @@ The task makes rows of them; the reward calls their verifiers.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from rlvr.config import schema
@@ -20,8 +21,6 @@ def make_dataset(name: str, options: dict[str, Any], **size_and_seed: int) -> An
     Raises:
         InputError: there is no such dataset, it does not accept the options, or the package is not installed.
     """
-    import dataclasses
-
     try:
         import reasoning_gym as package
         from reasoning_gym.composite import DatasetSpec

@@ -38,7 +38,7 @@ class Task:
         gold: returns a completion of a row that the metric scores 1, in the form that the prompts ask for; None for a
             row without one. The check tries the rewards on some.
         answer: the column that the metric compares with; None where no column holds an answer.
-        parts: the tasks that this one mixes, by label (rlvr/data/mixture.py); empty for a task of its own.
+        mixed: the tasks that this one mixes, by label (rlvr/data/mixture.py); empty for a task of its own.
     """
 
     train: Dataset
@@ -48,12 +48,17 @@ class Task:
     notes: tuple[str, ...] = ()
     gold: Callable[[Mapping[str, Any]], str | None] | None = None
     answer: str | None = "final_answer"
-    parts: Mapping[str, Task] = field(default_factory=dict)
+    mixed: Mapping[str, Task] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         columns = getattr(self.train, "column_names", ())  # `load_task` refuses a split that is no dataset
         if self.answer not in columns:
             object.__setattr__(self, "answer", None)
+
+    @property
+    def parts(self) -> Mapping[str, Task]:
+        """The tasks that this one mixes, by label; a task of its own is its only part, with the label ""."""
+        return self.mixed or {"": self}
 
     def split(self, name: str) -> Dataset:
         """Return a split by name: "train", "validation" or "test"."""

@@ -19,18 +19,16 @@ from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import RecipeChange, advise
-from rlvr.estimates.machines import PRICES_READ, Gpu, Machine, find_machine, this_machine
+from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, USABLE, GpuMemory, memory
 from rlvr.estimates.rollouts import RolloutPlan
 from rlvr.estimates.run_setup import RunSetup, read_setup
-from rlvr.estimates.run_time import FAST, SLOW, RunTime, generation_seconds, run_time
+from rlvr.estimates.run_time import RunTime, run_time
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 __all__ = ["Estimate", "Machine", "estimate", "find_machine", "this_machine"]
-
-FULL_GENERATION = 512  # completions on all GPUs; the recipes' generation, beyond which policies get stale
 
 # Maximum lines of the output, and of its memory parts and changes.
 _LINES, _PARTS, _CHANGES = 15, 7, 7
@@ -47,7 +45,6 @@ class Estimate:
     rollouts: RolloutPlan | None  # None without steps
     changes: tuple[RecipeChange, ...]  # that make the run fit
     needed_after: float  # peak bytes with all of them
-    waste: str  # what a larger generation would take, if the shape wastes the GPU
     notes: tuple[str, ...]  # limits of the estimate
 
     @property
@@ -91,8 +88,6 @@ class Estimate:
         """Format the estimate for the terminal, in at most 15 lines."""
         share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
         below = [*self._verdict(), *self._advice(), *share, *self._duration(), *self.notes[:1]]
-        if self.fits and self.waste:
-            below.append(self.waste)
         return [*self._table(_LINES - len(below)), *below]
 
     def _table(self, lines: int) -> list[str]:
@@ -190,7 +185,7 @@ def estimate(
         setup = read_setup(changed, config, processes, kind, prompt_tokens)
         added = counting.adapter(whole, config, changed.settings) if setup.peft else None
         if room is not None and not setup.vllm and not changed.settings.get("per_device_generation_batch_size"):
-            largest = _largest_round(whole, added, shape, setup, room, setup.generated)
+            largest = _largest_round(whole, added, shape, setup, room)
             rounds = -(-setup.generated // largest)
             setup = replace(setup, at_once=-(-setup.generated // rounds))
         return setup, memory(whole, added, shape, setup, gpu_memory=room)
@@ -209,7 +204,6 @@ def estimate(
         rollouts=RolloutPlan(setup, steps, reward_batch_timeout(recipe)) if steps else None,
         changes=changes,
         needed_after=needed,
-        waste=_waste(whole, added, shape, setup, machine.gpu) if machine else "",
         notes=_notes(setup, shape),
     )
 
@@ -220,7 +214,6 @@ def _largest_round(
     shape: counting.Shape,
     setup: RunSetup,
     room: float,
-    most: int,
 ) -> int:
     """The most completions that transformers can generate at once with a tenth of the GPU free; at least one."""
 
@@ -228,35 +221,7 @@ def _largest_round(
         used = memory(whole, added, shape, replace(setup, at_once=rows), gpu_memory=room).at("generating")
         return used > USABLE * room
 
-    return max(bisect.bisect_left(range(1, most + 1), True, key=overflows), 1)
-
-
-def _waste(
-    whole: counting.Parameters, added: counting.Adapter | None, shape: counting.Shape, setup: RunSetup, gpu: Gpu
-) -> str:
-    """What a larger generation takes, if it makes a completion at least twice as fast; else empty."""
-    if not gpu.bandwidth or setup.rounds > 1:
-        return ""
-    room, most = gpu.memory * GIB, FULL_GENERATION // setup.processes
-    largest = most if setup.vllm else _largest_round(whole, added, shape, setup, room, most)
-
-    def seconds(factor: int) -> tuple[float, float]:
-        rows = setup.generated * factor
-        fuller = replace(setup, generated=rows, at_once=rows, completions=setup.completions * factor)
-        low, high = (generation_seconds(whole, added, shape, fuller, gpu, pace) for pace in (FAST, SLOW))
-        return low, high
-
-    factor = 1
-    while setup.generated * factor * 2 <= largest:
-        factor *= 2
-    now, full = seconds(1), seconds(factor)
-    if 2 * sum(full) > factor * sum(now):
-        return ""
-    return (
-        f"a generation of {setup.completions} completions takes {now[0]:.0f} to {now[1]:.0f} s, one of "
-        f"{setup.completions * factor} {full[0]:.0f} to {full[1]:.0f} s: set generation_batch_size: "
-        f"{setup.completions * factor}"
-    )
+    return max(bisect.bisect_left(range(1, setup.generated + 1), True, key=overflows), 1)
 
 
 def _notes(setup: RunSetup, shape: counting.Shape) -> tuple[str, ...]:

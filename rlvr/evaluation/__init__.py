@@ -19,7 +19,6 @@ from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, 
 from rlvr.evaluation.evaluate import evaluate
 from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS, EvaluatedModel
 from rlvr.evaluation.measured import (
-    choose_metric,
     choose_metrics,
     greedy_decoding,
     held_out_rows,
@@ -43,7 +42,6 @@ __all__ = [
     "EvaluatedModel",
     "TransformersEngine",
     "check_engine",
-    "choose_metric",
     "choose_metrics",
     "describe_evaluation",
     "end_tokens",

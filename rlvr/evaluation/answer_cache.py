@@ -21,6 +21,7 @@ from rlvr.environments.loading import load_environment
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Conversation, Decoding
 from rlvr.modeling import adapters
+from rlvr.modeling.loading import find_model
 
 FORMAT = 1  # of the lines and of the keys; another format is another file
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes")
@@ -48,8 +49,6 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         adapter: its folder, or that of a whole model; None for the base. Its content counts, not its name.
         revision: the commit of a model from the hub; None for a folder, whose content counts.
     """
-    from rlvr.modeling.loading import find_model
-
     versions = {}
     for package in (*PACKAGES, *(["vllm"] if engine == "vllm" else [])):
         with suppress(PackageNotFoundError):

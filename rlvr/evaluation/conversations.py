@@ -1,7 +1,8 @@
 """Play the environments of held-out rows: turns of the model and calls of tools, as in training.
 
-The loop is that of GRPOTrainer (`_tool_call_loop` in trl/trainer/grpo_trainer.py) for an `Engine`;
-tests/rlvr/evaluation/test_conversations.py compares both.
+The loop does what GRPOTrainer's `_tool_call_loop` does, which needs a trainer with a loaded model, rewards and
+training rows. An evaluation has none where vLLM generates or all answers are cached, so the loop is written again for
+an `Engine`, and tests/rlvr/evaluation/test_conversations.py compares both.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rlvr.environments.loading import COLUMN, load_environments
 from rlvr.environments.messages import Messages, resolve, start_calls
 from rlvr.environments.proxies import EnvironmentProxy, Environments, tools_of
 from rlvr.evaluation.engines import Completion, Conversation, Decoding, Engine
+from rlvr.modeling.loading import load_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -42,8 +44,6 @@ def open_player(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, columns: Seq
 
 def player_of(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, environments: Environments) -> Player:
     """A player with a recipe's limits and template options."""
-    from rlvr.modeling.loading import load_config
-
     return Player(
         environments,
         tokenizer,
@@ -76,8 +76,10 @@ class Player:
             add_response_schema,
             get_training_chat_template,
             is_chat_template_prefix_preserving,
+            parse_response,
         )
 
+        self._parse_response = parse_response
         self.environments = environments
         self._tokenizer = copy.deepcopy(tokenizer)
         if not any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema")):
@@ -161,11 +163,9 @@ class Player:
         return _Talk(environment, tools, prompt, ids)
 
     def _add_turn(self, talk: _Talk, turn: Completion, room: int) -> None:
-        from trl.chat_template_utils import parse_response
-
         ids = list(turn.ids[:room])
         ended = turn.ended and len(ids) == len(turn.ids)
-        message = parse_response(self._tokenizer, ids, prefix=talk.prompt_ids + talk.ids, tools=talk.tools)
+        message = self._parse_response(self._tokenizer, ids, prefix=talk.prompt_ids + talk.ids, tools=talk.tools)
         talk.ids += ids
         talk.tokens += len(ids)
         talk.messages.append(message)

@@ -15,13 +15,13 @@ from rlvr.errors import InputError
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import TransformersEngine
 from rlvr.evaluation.evaluate import measure
-from rlvr.evaluation.measured import choose_metric, greedy_decoding
+from rlvr.evaluation.measured import choose_metrics, greedy_decoding
 from rlvr.formatting import visible
 from rlvr.modeling import loading
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.conversations import as_text
 from rlvr.rescoring.explain import explanation
-from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import RewardError
 from rlvr.scoring.scorer import Scorer
 
@@ -41,9 +41,10 @@ def answer_lines(run: FinishedRun, lines: Iterable[str]) -> None:
 
     require_one_task(run.recipe, "A dialogue")
     console.silence_loading_bars()
-    recipe, task = run.recipe, load_task(run.recipe.task)
+    recipe, task = run.recipe, load_tasks(run.recipe.tasks)
     rows = task.split((recipe.evaluation or EvaluationSpec()).split)
-    metric = choose_metric(recipe.evaluation, load_rewards(recipe.rewards))
+    metrics = choose_metrics(recipe, load_rewards(recipe.rewards))
+    metric = metrics[""]
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     decoding, options = greedy_decoding(task, recipe), recipe.settings.get("chat_template_kwargs")
     form: dict[str, Any] = {"batch_size": 1, "description": "", "template_options": options}
@@ -53,7 +54,7 @@ def answer_lines(run: FinishedRun, lines: Iterable[str]) -> None:
             [found] = engine.complete(prompt_tokens(tokenizer, [row["prompt"]], options), decoding, decoding.seed)
             return _shown(found.text, found.tokens, found.ended, [])
         data = Dataset.from_list([row])
-        [record] = measure(engine, data, [metric], metric, scorer, decoding, player=player, **form)
+        [record] = measure(engine, data, [metric], metrics, scorer, decoding, player=player, **form)
         verdict = {True: "right", False: "wrong", None: "not scored"}[record["correct"]]
         why = [verdict, *explanation({**row, **record}, metric, [metric]).lines]
         return _shown(as_text(record["completion"]), record["tokens"], record["ended"], why)

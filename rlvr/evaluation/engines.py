@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.modeling.generation import ended, generate
+from rlvr.modeling.loading import find_model
 from rlvr.modeling.vllm_engines import end_engine, ends_with_this_process, room_for_rank
 
 if TYPE_CHECKING:
@@ -148,8 +150,6 @@ class VllmEngine:
     def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerBase, adapter: Path | None) -> None:
         from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
 
-        from rlvr.modeling.loading import find_model
-
         self.tokenizer = tokenizer
         self._adapter = None
         options: dict[str, Any] = {}
@@ -157,8 +157,6 @@ class VllmEngine:
         if adapter is not None and not (adapter / "adapter_config.json").is_file():
             model, adapter = str(adapter), None
         if adapter is not None:
-            import json
-
             from vllm.lora.request import LoRARequest  # type: ignore[import-not-found,unused-ignore]
 
             rank = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8")).get("r", 16)

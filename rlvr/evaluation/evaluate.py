@@ -22,7 +22,7 @@ from rlvr.rescoring.scores import completion_argument
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
-from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates, metrics_of
+from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates, metrics_of
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read
 
@@ -41,7 +41,7 @@ def evaluate(
     tokenizer: PreTrainedTokenizerBase,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Metric,
+    metrics: Metrics,
     scorer: Scorer,
     *,
     batch_size: int,
@@ -56,7 +56,7 @@ def evaluate(
         TransformersEngine(model, tokenizer),
         data,
         rewards,
-        metric,
+        metrics,
         scorer,
         Decoding(max_new_tokens, tuple(stop_strings)),
         batch_size=batch_size,
@@ -71,7 +71,7 @@ def measure(
     engine: Engine,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Metric,
+    metrics: Metrics,
     scorer: Scorer,
     decoding: Decoding,
     *,
@@ -115,7 +115,7 @@ def measure(
     ids = prompt_tokens(engine.tokenizer, prompts, template_options) if prompts else []
     answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)
     records = [_record(row, sample, prompts[row], answer) for (row, sample), answer in sorted(answers.items())]
-    failures = _score(records, answers, data, rewards, metric, scorer, player)
+    failures = _score(records, answers, data, rewards, metrics, scorer, player)
     reports = gather_object([report(failures)] if failures else [])
     if reports:
         raise RewardError("\n\n".join(reports))
@@ -206,7 +206,7 @@ def _score(
     answers: Mapping[Pair, Completion],
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Metric,
+    metrics: Metrics,
     scorer: Scorer,
     player: Player | None,
 ) -> list[RewardFailure]:
@@ -230,16 +230,13 @@ def _score(
         values += scored.values if player is None else player.mask_failures(scored.values)
         failures += scored.failures
     indices = [scorer.rewards.index(reward) for reward in rewards]
-    kept = _kept_columns(data, metric)
-    tasks: Sequence[str | None] = columns.get(TASK) or [None] * len(records)
+    kept = _kept_columns(data, metrics)
+    tasks = [""] * len(records) if "" in metrics else columns[TASK]
     gated = apply_gates([[row[index] for index in indices] for row in values], rewards, tasks)
     for number, (record, row, task) in enumerate(zip(records, values, tasks, strict=True)):
-        if isinstance(metric, Reward):
-            decisive = metric
-        else:
-            assert task is not None  # a row of a mixture
-            decisive, record[TASK] = metric[task], task
-        value = row[scorer.rewards.index(decisive)]
+        if task:  # of a mixture
+            record[TASK] = task
+        value = row[scorer.rewards.index(metrics[task])]
         record["correct"] = None if value is None else value >= 1.0
         for reward, item in zip(rewards, gated[number], strict=True):
             record[f"rewards/{reward.label}"] = item
@@ -253,13 +250,13 @@ def _score(
     return failures
 
 
-def _kept_columns(data: Dataset, metric: Metric) -> list[str]:
+def _kept_columns(data: Dataset, metrics: Metrics) -> list[str]:
     """The columns that stay with an answer: those that identify its row, and those that the metric reads.
 
     Only if their values are short, and text or numbers of one type, unlike test cases: scripts/score.py finds such
     columns in the task.
     """
-    read = set[str]().union(*map(columns_read, metrics_of(metric)))
+    read = set[str]().union(*map(columns_read, metrics_of(metrics)))
     return [
         name for name in data.column_names if name in RECORDED_COLUMNS or (name in read and _is_plain(list(data[name])))
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +22,7 @@ from rlvr.evaluation.measured import held_out_rows, training_decoding
 from rlvr.evaluation.scores import SampledGroups, by_task, summarise, summarise_groups
 from rlvr.modeling import loading
 from rlvr.modeling.digests import hub_revision
-from rlvr.scoring.reward import Metric, Reward
+from rlvr.scoring.reward import Metrics, Reward
 from rlvr.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class EvaluatedModel:
         task: Task,
         recipe: Recipe,
         rewards: Sequence[Reward],
-        metric: Metric,
+        metrics: Metrics,
         scorer: Scorer,
         decoding: Decoding,
         when: str,
@@ -88,16 +89,16 @@ class EvaluatedModel:
         """
         spec = recipe.evaluation or EvaluationSpec()
         records = self._answer(
-            held_out_rows(task, recipe), recipe, rewards, metric, scorer, decoding, f"evaluating {when}", samples
+            held_out_rows(task, recipe), recipe, rewards, metrics, scorer, decoding, f"evaluating {when}", samples
         )
-        for label, own in by_task(records).items() or [("", records)]:
+        for label, own in by_task(records).items():
             if any(record["correct"] is not None for record in own):
                 continue
-            decisive = metric if isinstance(metric, Reward) else metric[label]
+            decisive = metrics[label]
             gold = own[0].get("final_answer") if own else None
             shown = f"; the first row's final_answer is {gold!r}" if gold is not None else ""
             raise InputError(
-                f"{decisive.label} could score none of the {len(own)} rows of {label or recipe.task.name}/{spec.split}:"
+                f"{decisive.label} could score none of the {len(own)} rows of {label or recipe.task_name}/{spec.split}:"
                 f" it can't read their golds{shown}. Correct the data, or name another metric under evaluation.",
                 kind="unreadable-gold",
                 key="evaluation.metric",
@@ -105,7 +106,7 @@ class EvaluatedModel:
         return summarise(records, [reward.label for reward in rewards]), records
 
     def sample(
-        self, task: Task, rewards: Sequence[Reward], metric: Metric, scorer: Scorer, samples: int
+        self, task: Task, rewards: Sequence[Reward], metrics: Metrics, scorer: Scorer, samples: int
     ) -> SampledGroups:
         """Sample groups of completions for a few training prompts, as training will, with the answer cache.
 
@@ -115,7 +116,7 @@ class EvaluatedModel:
         rows = len(task.train)
         data = task.train.select(range(0, rows, max(1, rows // SAMPLED_PROMPTS))[:SAMPLED_PROMPTS])
         decoding = training_decoding(task, self.recipe)
-        records = self._answer(data, self.recipe, rewards, metric, scorer, decoding, "sampling", samples)
+        records = self._answer(data, self.recipe, rewards, metrics, scorer, decoding, "sampling", samples)
         return summarise_groups(records, rewards, decoding.words())
 
     def _answer(
@@ -123,7 +124,7 @@ class EvaluatedModel:
         data: Dataset,
         recipe: Recipe,
         rewards: Sequence[Reward],
-        metric: Metric,
+        metrics: Metrics,
         scorer: Scorer,
         decoding: Decoding,
         description: str,
@@ -141,7 +142,7 @@ class EvaluatedModel:
                 self,
                 data,
                 rewards,
-                metric,
+                metrics,
                 scorer,
                 decoding,
                 samples=samples,
@@ -155,8 +156,6 @@ class EvaluatedModel:
 
     def close(self) -> None:
         """Free the model's memory."""
-        import gc
-
         import torch
 
         if self._engine is not None:

@@ -41,8 +41,8 @@ from rlvr.evaluation.shot_sweep import (
 )
 from rlvr.evaluation.trained_rows import check_not_trained_on
 from rlvr.modeling import adapters, loading
-from rlvr.scoring.registry import load_rewards, load_task
-from rlvr.scoring.reward import Metric
+from rlvr.scoring.registry import load_rewards, load_tasks
+from rlvr.scoring.reward import Metrics
 from rlvr.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ class EvaluationPlan:
         """The task of the recipe at each number of shots."""
         if self.shots:
             return sweep_points(self.recipe, parse_shots(self.shots))
-        shots = self.recipe.task.options.get("shots", 0)
-        return [SweepPoint(shots, self.recipe, load_task(self.recipe.task))]
+        shots = self.recipe.tasks[0].options.get("shots", 0)
+        return [SweepPoint(shots, self.recipe, load_tasks(self.recipe.tasks))]
 
 
 def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Sequence[int]) -> Path | None:
@@ -112,7 +112,7 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
     if adapter is not None:
         read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
-    metric = choose_metrics(recipe, rewards)
+    metrics = choose_metrics(recipe, rewards)
     points = plan.points()
     task = points[0].task
     _check_rows(plan, task, adapter)
@@ -123,7 +123,7 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
     sampled: dict[str, Records] = {}
     sampling = replace(greedy_decoding(task, recipe), sampling=training_decoding(task, recipe).sampling)
     scorer = Scorer(
-        rewards_to_run(rewards, metric),
+        rewards_to_run(rewards, metrics),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
         rank=state.process_index,
@@ -135,27 +135,27 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
             for point in points:
                 greedy = greedy_decoding(point.task, point.recipe)
                 when = name if len(points) == 1 else f"{name}, {point.shots} shots"
-                measured = model.measure(point.task, point.recipe, rewards, metric, scorer, greedy, when)
+                measured = model.measure(point.task, point.recipe, rewards, metrics, scorer, greedy, when)
                 results[point.shots] = {**results.get(point.shots, {}), name: measured}
             if plan.samples:
                 when = f"{name}, {plan.samples} samples"
                 sampled[name] = model.measure(
-                    task, recipe, rewards, metric, scorer, sampling, when, samples=plan.samples
+                    task, recipe, rewards, metrics, scorer, sampling, when, samples=plan.samples
                 )[1]
             model.close()
             if interrupts:
                 raise KeyboardInterrupt
     if state.is_main_process:
-        _write(plan, task, metric, results, sampled, sampling)
+        _write(plan, task, metrics, results, sampled, sampling)
     return adapter
 
 
 def _check_rows(plan: EvaluationPlan, task: Task, adapter: Path | None) -> None:
     """Check that there are rows, that the adapter was not trained on them, and that no results of a run are lost."""
     split = plan.spec.split
-    for name, part in (task.parts or {plan.recipe.task.name: task}).items():
+    for name, part in task.parts.items():
         if len(part.split(split)) == 0:
-            message = f"The task {name} has no rows in its split {split}."
+            message = f"The task {name or plan.recipe.task_name} has no rows in its split {split}."
             raise InputError(message, kind="no-rows", key="evaluation.split")
     held_out = held_out_rows(task, plan.recipe)
     if adapter is not None:
@@ -189,14 +189,14 @@ def _check_base_of(plan: EvaluationPlan, adapter: Path) -> None:
 def _write(
     plan: EvaluationPlan,
     task: Task,
-    metric: Metric,
+    metrics: Metrics,
     results: Mapping[int, ShotResults],
     sampled: Mapping[str, Records],
     sampling: Decoding,
 ) -> None:
     folder = plan.folder
     rows = held_out_rows(task, plan.recipe)
-    about = describe_evaluation(plan.recipe, metric, None if plan.shots else rows)  # prompts depend on the shots
+    about = describe_evaluation(plan.recipe, metrics, None if plan.shots else rows)  # prompts depend on the shots
     about |= {"adapter": plan.adapter, "engine": plan.engine}
     if plan.shots:
         content = write_sweep(folder, about, results)

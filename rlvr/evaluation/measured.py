@@ -11,44 +11,37 @@ from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.data.task import Task
 from rlvr.evaluation.engines import Decoding, sampling_settings
 from rlvr.scoring.registry import load_reward
-from rlvr.scoring.reward import Metric, Reward, metrics_of
+from rlvr.scoring.reward import Metrics, Reward, metrics_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 
-def choose_metric(spec: EvaluationSpec | None, rewards: Sequence[Reward]) -> Reward:
-    """Choose the reward that decides whether an answer is right."""
-    named = spec.metric if spec is not None and isinstance(spec.metric, str) else None
-    name = named or max(rewards, key=lambda reward: reward.weight).name
+def choose_metrics(recipe: Recipe, rewards: Sequence[Reward]) -> Metrics:
+    """Choose the reward that decides whether an answer is right, for each task."""
+    labels, named = [task.label for task in recipe.tasks], (recipe.evaluation or EvaluationSpec()).metric
+    names = named if isinstance(named, Mapping) else dict.fromkeys(labels, named)
+    metrics = {label: _choose(names.get(label), [one for one in rewards if one.applies(label)]) for label in labels}
+    # One that is none of the recipe's rewards is called with the rows that it decides alone.
+    for label, metric in metrics.items() if recipe.is_mixture else ():
+        if metric not in rewards:
+            own = tuple(other for other in labels if metrics[other].name == metric.name)
+            metrics[label] = replace(metric, applies_to=own)
+    return metrics
+
+
+def _choose(name: str | None, rewards: Sequence[Reward]) -> Reward:
+    """The reward of this name; without a name, the one with the largest weight."""
+    name = name or max(rewards, key=lambda reward: reward.weight).name
     for reward in rewards:
         if name in (reward.name, reward.label):
             return reward
     return load_reward(RewardSpec(name))
 
 
-def choose_metrics(recipe: Recipe, rewards: Sequence[Reward]) -> Metric:
-    """Choose the reward that decides whether an answer is right, or that of each task."""
-    spec, labels = recipe.evaluation or EvaluationSpec(), recipe.task.labels
-    if not labels:
-        return choose_metric(spec, rewards)
-    metrics = {}
-    for label in labels:
-        own = spec.metric.get(label) if isinstance(spec.metric, Mapping) else spec.metric
-        applying = [reward for reward in rewards if reward.applies(label)]
-        metrics[label] = choose_metric(replace(spec, metric=own), applying)
-    # One that is none of the recipe's rewards is called with the rows that it decides alone.
-    return {
-        label: metric
-        if metric in rewards
-        else replace(metric, applies_to=tuple(other for other in labels if metrics[other] == metric))
-        for label, metric in metrics.items()
-    }
-
-
-def rewards_to_run(rewards: Sequence[Reward], metric: Metric) -> list[Reward]:
+def rewards_to_run(rewards: Sequence[Reward], metrics: Metrics) -> list[Reward]:
     """List the rewards that an evaluation needs: the recipe's, and a metric that is none of them."""
-    return [*rewards, *(reward for reward in metrics_of(metric) if reward not in rewards)]
+    return [*rewards, *(reward for reward in metrics_of(metrics) if reward not in rewards)]
 
 
 def held_out_rows(task: Task, recipe: Recipe) -> Dataset:
@@ -59,7 +52,7 @@ def held_out_rows(task: Task, recipe: Recipe) -> Dataset:
         return data
     rows: list[int] = []
     start = 0
-    for length in [len(part.split(spec.split)) for part in task.parts.values()] or [len(data)]:
+    for length in [len(part.split(spec.split)) for part in task.parts.values()]:
         rows += range(start, start + min(spec.rows, length))
         start += length
     return data.select(rows)

@@ -9,6 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from rlvr import console
 from rlvr.artifacts.evaluation import (
     MODELS,
@@ -48,7 +51,7 @@ from rlvr.evaluation.scores import (
 )
 from rlvr.evaluation.statistics import average
 from rlvr.formatting import count, p_value_text, percent, points
-from rlvr.scoring.reward import Metric, Reward, file_of, label_of, metrics_of
+from rlvr.scoring.reward import Metrics, Reward, file_of, label_of, metrics_of
 from rlvr.scoring.source_files import digest_of_file, imported_digests
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 MAX_PARTS = 12  # lines of a table by source or by difficulty
 
 
-def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = None) -> dict[str, Any]:
+def describe_evaluation(recipe: Recipe, metrics: Metrics, rows: Dataset | None = None) -> dict[str, Any]:
     """Describe how an evaluation is made, for evaluation.json.
 
     Args:
@@ -69,18 +72,18 @@ def describe_evaluation(recipe: Recipe, metric: Metric, rows: Dataset | None = N
     about = {
         "recipe": recipe.path.name,
         "model": recipe.settings["model_name_or_path"],
-        "task": {"name": recipe.task.name, **recipe.task.options},
+        "task": {"name": recipe.task_name, **recipe.tasks[0].options},
         "split": spec.split,
-        "metric": " + ".join(reward.label for reward in metrics_of(metric)),
-        "verifier": {reward.label: describe_verifier(reward) for reward in metrics_of(metric)},
+        "metric": " + ".join(reward.label for reward in metrics_of(metrics)),
+        "verifier": {reward.label: describe_verifier(reward) for reward in metrics_of(metrics)},
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
     }
-    if not isinstance(metric, Reward):
-        about["task"] = {"name": recipe.task.name, "tasks": [part.as_dict() for part in recipe.task.parts]}
-        about["metrics"] = {label: reward.label for label, reward in metric.items()}
+    if recipe.is_mixture:
+        about["task"] = {"name": recipe.task_name, "tasks": [task.as_dict() for task in recipe.tasks]}
+        about["metrics"] = {label: reward.label for label, reward in metrics.items()}
         about["rewards"] = {
-            label: [label_of(spec.name) for spec in recipe.rewards if spec.applies(label)] for label in metric
+            label: [label_of(spec.name) for spec in recipe.rewards if spec.applies(label)] for label in metrics
         }
     if recipe.environments:
         about["environments"] = [asdict(environment) for environment in recipe.environments]
@@ -113,7 +116,7 @@ def heading(evaluation: Evaluation) -> str:
 def results_in_words(score: Score, records: Records) -> str:
     """Format a score, or that of each task."""
     parts = {label: score_in_words(summarise(own, [])) for label, own in by_task(records).items()}
-    return "; ".join(f"{label} {words}" for label, words in parts.items()) or score_in_words(score)
+    return "; ".join(f"{label} {words}".strip() for label, words in parts.items()) or score_in_words(score)
 
 
 def score_in_words(score: Score) -> str:
@@ -143,9 +146,6 @@ def write_evaluation(
     Raises:
         InputError: of kind "run-in-use".
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     refuse_if_in_use(folder, "Name another folder")
     records_of = {name: records for name, (_, records) in results.items()}
     evaluation: Evaluation = replace(

@@ -115,11 +115,10 @@ def summarise_groups(records: Sequence[Record], rewards: Sequence[Reward], decod
 
 
 def by_task(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The records of each task of a mixture, in the order of their rows; empty for one task."""
+    """The records of each task by label, in the order of their rows; the label of a recipe's only task is ""."""
     tasks: dict[str, list[Record]] = {}
     for record in records:
-        if "task" in record:
-            tasks.setdefault(record["task"], []).append(record)
+        tasks.setdefault(record.get("task", ""), []).append(record)
     return tasks
 
 

@@ -59,15 +59,15 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
     Raises:
         InputError: the task has no option `shots`, or has other rows at another number of them.
     """
-    points = []
+    points, [own] = [], recipe.tasks
     for number in shots:
-        changed = replace(recipe, task=replace(recipe.task, options={**recipe.task.options, "shots": number}))
+        changed = replace(own, options={**own.options, "shots": number})
         try:
-            points.append(SweepPoint(number, changed, load_task(changed.task)))
+            points.append(SweepPoint(number, replace(recipe, tasks=(changed,)), load_task(changed)))
         except InputError as error:
             if error.kind == "unknown-option" and error.key == "shots":
                 raise InputError(
-                    f"--shots: the task {recipe.task.name} has no option shots.",
+                    f"--shots: the task {own.name} has no option shots.",
                     kind="unsupported-task",
                     key="--shots",
                 ) from error
@@ -78,7 +78,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
         same = TEXT_COLUMNS.intersection(rows.column_names)
         if len(rows) != len(first) or any(list(rows[name]) != list(first[name]) for name in same):
             raise InputError(
-                f"--shots: the task {recipe.task.name} has other held-out rows with {point.shots} shots than with "
+                f"--shots: the task {own.name} has other held-out rows with {point.shots} shots than with "
                 f"{points[0].shots}, so the two can't be compared. The task must set the same rows aside for every "
                 "number of shots.",
                 kind="unsupported-task",

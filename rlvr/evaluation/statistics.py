@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from rlvr.artifacts.evaluation import Difference, Interval
 
 Z95 = 1.959963984540054  # the 97.5 % quantile of the normal distribution
@@ -88,8 +90,6 @@ def bootstrap(values: Sequence[float], *, least: float = 0.0, seed: int = 0) -> 
         values: one a row, from `least` to 1.
         least: 0 for a share, -1 for a difference of two.
     """
-    import numpy as np
-
     if not values:
         return Interval(least, 1.0)
     distinct, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)

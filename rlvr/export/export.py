@@ -94,7 +94,7 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
         for path in folder.iterdir():
             path.chmod(folder.stat().st_mode & 0o666)  # safetensors writes for this user alone
         record = _record(
-            run, plan.kind, dtype, " + ".join(reward.label for reward in metrics_of(held.metric)), measured, folder
+            run, plan.kind, dtype, " + ".join(reward.label for reward in metrics_of(held.metrics)), measured, folder
         )
         if _faults(record) and not plan.allow_worse:
             raise ExportRefused(record)

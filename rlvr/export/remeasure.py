@@ -39,8 +39,8 @@ from rlvr.evaluation.statistics import mcnemar, wilson
 from rlvr.modeling import loading, threads
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.rescoring.conversations import turns
-from rlvr.scoring.registry import load_rewards, load_task
-from rlvr.scoring.reward import Metric, Reward
+from rlvr.scoring.registry import load_rewards, load_tasks
+from rlvr.scoring.reward import Metrics, Reward
 from rlvr.scoring.scorer import Scorer
 
 SIGNIFICANT = 0.05
@@ -86,7 +86,7 @@ class HeldOut:
     data: Dataset
     records: Records
     rewards: Sequence[Reward]
-    metric: Metric
+    metrics: Metrics
     scorer: Scorer
     tokenizer: PreTrainedTokenizerBase
     ids: Sequence[list[int]]
@@ -108,26 +108,26 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
     records = pq.read_table(run.folder / "completions" / "evaluation_trained.parquet").to_pylist()[:rows]
     spec = replace(recipe.evaluation or EvaluationSpec(), rows=len(records))
     recipe = replace(recipe, evaluation=spec)
-    task = load_task(recipe.task)
+    task = load_tasks(recipe.tasks)
     # Of several tasks, as many of each as the run measured.
-    data = held_out_rows(task, run.recipe if task.parts else recipe)
+    data = held_out_rows(task, run.recipe if task.mixed else recipe)
     data = data.select(range(min(len(records), len(data))))
     prompts = list(data["prompt"])
     # An environment adds its observation to the prompt.
     if not recipe.environments and prompts != [record["prompt"] for record in records]:
         raise InputError(
-            f"The task {recipe.task.name} returns other held-out rows than the run {run.folder} measured. Restore its "
+            f"The task {recipe.task_name} returns other held-out rows than the run {run.folder} measured. Restore its "
             "data, or measure the run again (scripts/evaluate.py).",
             kind="rows-changed",
             key="task",
         )
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
     rewards = load_rewards(recipe.rewards)
-    metric = choose_metrics(recipe, rewards)
+    metrics = choose_metrics(recipe, rewards)
     if rows is None:
-        _check_verdicts(run, describe_evaluation(recipe, metric, data))
+        _check_verdicts(run, describe_evaluation(recipe, metrics, data))
     scorer = Scorer(
-        rewards_to_run(rewards, metric),
+        rewards_to_run(rewards, metrics),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
         rank=0,
@@ -143,7 +143,7 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
         likelihoods = [log_probabilities(model, *pair) for pair in answers]
         del model
     with scorer:
-        yield HeldOut(recipe, task, data, records, rewards, metric, scorer, tokenizer, ids, answers, likelihoods)
+        yield HeldOut(recipe, task, data, records, rewards, metrics, scorer, tokenizer, ids, answers, likelihoods)
 
 
 def _check_verdicts(run: FinishedRun, now: Mapping[str, Any]) -> None:
@@ -238,7 +238,7 @@ def remeasure(
             engine,
             held.data,
             held.rewards,
-            held.metric,
+            held.metrics,
             held.scorer,
             greedy_decoding(held.task, recipe),
             batch_size=spec.batch_size,

@@ -170,13 +170,13 @@ def check_mixture(components: RunComponents) -> Iterator[Problem]:
             "Set it to none",
         ),
     ):
-        if components.recipe.task.parts and is_set:
+        if components.recipe.is_mixture and is_set:
             yield Problem(f"{key} does not work with tasks:, since {reason}. {fix}.", "conflicting-keys", key)
 
 
 def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     """A curriculum needs a column `difficulty` that can be put into an order."""
-    single = not components.recipe.task.parts
+    single = not components.recipe.is_mixture
     if single and components.train is not None and components.recipe.value("curriculum") != "none":
         easy_first(components.train, 1, seed=0)
     return ()

@@ -15,8 +15,8 @@ from rlvr.environments.loading import Environment, load_environments
 from rlvr.evaluation.measured import choose_metrics
 from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
-from rlvr.scoring.registry import load_reward, load_rewards, load_task
-from rlvr.scoring.reward import Metric, Reward, metrics_of
+from rlvr.scoring.registry import load_reward, load_rewards, load_tasks
+from rlvr.scoring.reward import Metrics, Reward, metrics_of
 from rlvr.training import launch
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RunComponents:
         recipe, target: what runs where.
         processes: how many train together.
         environments: those of the recipe.
-        metric: the reward that decides whether an answer is right; of several tasks, that of each.
+        metrics: the reward that decides whether an answer is right, by task.
         config: the model's configuration.
     """
 
@@ -62,7 +62,7 @@ class RunComponents:
     processes: int = 1
     task: Task | None = None
     rewards: Sequence[Reward] | None = None
-    metric: Metric | None = None
+    metrics: Metrics | None = None
     tokenizer: PreTrainedTokenizerBase | None = None
     config: PretrainedConfig | None = None
     environments: Sequence[Environment] | None = ()
@@ -81,14 +81,14 @@ class RunComponents:
     @property
     def all_rewards(self) -> list[Reward]:
         """The rewards that could be loaded, and the metric, each once."""
-        rewards = [*(self.rewards or []), *(metrics_of(self.metric) if self.metric is not None else [])]
+        rewards = [*(self.rewards or []), *(metrics_of(self.metrics) if self.metrics is not None else [])]
         return [reward for place, reward in enumerate(rewards) if reward not in rewards[:place]]
 
     @property
     def tasks(self) -> list[tuple[str, Task]]:
         """The tasks of the recipe, each with its label, or with the name of the only one."""
         assert self.task is not None
-        return list(self.task.parts.items()) or [(self.recipe.task.name, self.task)]
+        return [(label or self.recipe.task_name, part) for label, part in self.task.parts.items()]
 
     @cached_property
     def prompt_lengths(self) -> PromptLengths | None:
@@ -150,12 +150,12 @@ def load_components(
     """
     each = [attempt(partial(load_reward, spec), f"rewards.{spec.name}") for spec in recipe.rewards]
     rewards = attempt(lambda: load_rewards(recipe.rewards), "rewards") if None not in each else None
-    task = attempt(lambda: load_task(recipe.task), "tasks" if recipe.task.parts else "task.name")
+    task = attempt(lambda: load_tasks(recipe.tasks), "tasks" if recipe.is_mixture else "task.name")
     environments = attempt(lambda: load_environments(recipe.environments), "environment")
-    metric = tokenizer = config = None
+    metrics = tokenizer = config = None
     if rewards is not None and with_metric:
-        metric = attempt(lambda: choose_metrics(recipe, rewards), "evaluation.metric")
+        metrics = attempt(lambda: choose_metrics(recipe, rewards), "evaluation.metric")
     if with_model:
         tokenizer = attempt(lambda: loading.load_tokenizer(recipe, chat=task is not None and task.is_chat), "")
         config = attempt(lambda: loading.load_config(recipe), "")
-    return RunComponents(recipe, target, processes, task, rewards, metric, tokenizer, config, environments)
+    return RunComponents(recipe, target, processes, task, rewards, metrics, tokenizer, config, environments)

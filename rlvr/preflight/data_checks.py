@@ -26,14 +26,13 @@ WARNING = "warning: "  # begins what `validate_rows` says of a row that training
 def _task(components: RunComponents) -> tuple[Task, str]:
     """The task, and its name for messages."""
     assert components.task is not None
-    return components.task, f"task {components.recipe.task.name}"
+    return components.task, f"task {components.recipe.task_name}"
 
 
 def tasks_with_rewards(components: RunComponents) -> Iterator[tuple[Task, str, list[Reward]]]:
     """Each task of the recipe with its name for messages, and the rewards that apply to it."""
     for name, task in components.tasks:
-        label = name if components.recipe.task.parts else None
-        yield task, f"task {name}", [reward for reward in components.all_rewards if reward.applies(label)]
+        yield task, f"task {name}", [reward for reward in components.all_rewards if reward.applies(name)]
 
 
 def check_training_rows(components: RunComponents) -> Iterator[Problem]:
@@ -54,7 +53,7 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
         for column in sorted(RESERVED_COLUMNS.intersection(columns)):
             message = f"{name}: a column may not be called {column} (GRPOTrainer uses the name)."
             yield Problem(message, "reserved-column", column)
-        other = ", let it apply to other tasks (applies_to)" if components.recipe.task.parts else ""
+        other = ", let it apply to other tasks (applies_to)" if components.recipe.is_mixture else ""
         for reward in rewards:
             missing = [column for column in reward.columns if column not in columns]
             if missing:

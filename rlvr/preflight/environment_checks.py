@@ -105,7 +105,7 @@ def check_rows(components: RunComponents) -> Iterator[Problem]:
         return
     if not task.is_chat:
         message = (
-            f"The task {components.recipe.task.name} has prompts of plain text, but environments need chat messages. "
+            f"The task {components.recipe.task_name} has prompts of plain text, but environments need chat messages. "
             "Set its option for chat prompts (mostly style: chat)."
         )
         yield Problem(message, "not-chat", "task")

@@ -46,7 +46,7 @@ def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
     evaluation = components.recipe.evaluation
     for name, task in components.tasks if evaluation is not None else ():
         assert evaluation is not None
-        yield from _held_out_size(evaluation, task, f" of {name}" if components.recipe.task.parts else "")
+        yield from _held_out_size(evaluation, task, f" of {name}" if components.recipe.is_mixture else "")
 
 
 def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iterator[Problem]:

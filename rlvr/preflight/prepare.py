@@ -41,7 +41,7 @@ from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.registry import environment_info
-from rlvr.scoring.reward import Metric, Reward, file_of, metrics_of
+from rlvr.scoring.reward import Metrics, Reward, file_of, metrics_of
 from rlvr.scoring.scorer import START_TIMEOUT_S, Scorer
 from rlvr.training import launch
 
@@ -61,7 +61,7 @@ class PreparedRun:
 
     Attributes:
         recipe: with the engine of its rollouts in place of `auto`.
-        metric: the reward that decides whether an answer is right; of several tasks, that of each.
+        metrics: the reward that decides whether an answer is right, by task.
         state: of the processes of this launch.
         identity, resumption: which run it is, and where it starts.
         scorer: with the workers of the rewards.
@@ -74,7 +74,7 @@ class PreparedRun:
     recipe: Recipe
     task: Task
     rewards: list[Reward]
-    metric: Metric
+    metrics: Metrics
     tokenizer: PreTrainedTokenizerBase
     state: PartialState
     plan: BatchPlan
@@ -111,7 +111,7 @@ class PreparedRun:
             self.recipe,
             self.task,
             self.rewards,
-            self.metric,
+            self.metrics,
             self.tokenizer,
             self.scorer,
             self.identity,
@@ -123,7 +123,7 @@ class PreparedRun:
 
     def source_files(self) -> dict[str, str | None]:
         """The files of the rewards, the metric and the environments, by label."""
-        rewards = [*self.rewards, *metrics_of(self.metric)]
+        rewards = [*self.rewards, *metrics_of(self.metrics)]
         files = {reward.label: file_of(reward.function) for reward in rewards}
         modules = {one.label: sys.modules[one.cls.__module__] for one in self.environments}
         return {**files, **{f"environment {label}": module.__file__ for label, module in modules.items()}}
@@ -154,7 +154,7 @@ def prepare_run(
     state = state or launch.join(recipe)
     processes = target.processes() or state.num_processes
     # With a fault of the rewards, those of a task, and its metric, are unknown.
-    with_metric = not recipe.task.parts or not any(key.split(".")[0] == "rewards" for key in findings.unknown_keys)
+    with_metric = not recipe.is_mixture or not any(key.split(".")[0] == "rewards" for key in findings.unknown_keys)
     components = load_components(recipe, target, processes, findings.attempt, with_metric=with_metric)
     recipe, engine = _choose_engine(components, state.num_processes)
     components = replace(components, recipe=recipe)
@@ -162,13 +162,13 @@ def prepare_run(
     if only_check and target.is_here:
         findings.add(_use_of_output_dir(recipe))
     identity, resumption = _resume(components, findings, state.num_processes, only_check)
-    task, rewards, metric, tokenizer = components.task, components.rewards, components.metric, components.tokenizer
-    if identity is None or rewards is None or metric is None or findings.has_failed(SCORING):
+    task, rewards, metrics, tokenizer = components.task, components.rewards, components.metrics, components.tokenizer
+    if identity is None or rewards is None or metrics is None or findings.has_failed(SCORING):
         _check_with_trl(components, findings)  # the rewards can't be tried
         _refuse(findings, state)
     assert task is not None  # it has an identity
     with Scorer(
-        evaluation.rewards_to_run(list(rewards), metric),
+        evaluation.rewards_to_run(list(rewards), metrics),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
         seed=recipe.value("seed"),
@@ -177,7 +177,7 @@ def prepare_run(
         waits_for_services=not only_check,
     ) as scorer:
         _check_with_trl(components, findings)  # imports TRL, while the workers of the rewards start
-        environment = _try_rewards(components, metric, scorer, state, findings, resumption.fresh)
+        environment = _try_rewards(components, metrics, scorer, state, findings, resumption.fresh)
         if findings.errors or findings.known_problems:
             _refuse(findings, state)
         plan = components.plan
@@ -196,7 +196,7 @@ def prepare_run(
             recipe,
             task,
             list(rewards),
-            metric,
+            metrics,
             tokenizer,
             state,
             plan,
@@ -212,7 +212,7 @@ def prepare_run(
 
 def _try_rewards(
     components: RunComponents,
-    metric: Metric,
+    metrics: Metrics,
     scorer: Scorer,
     state: PartialState,
     findings: Findings,
@@ -231,7 +231,7 @@ def _try_rewards(
     findings.add(services)
     unusable = any(problem.level == "error" for problem in services)
     if fresh and state.is_main_process and not unusable:
-        findings.add(findings.attempt(lambda: _try_plugins(components, metric, scorer)) or [])
+        findings.add(findings.attempt(lambda: _try_plugins(components, metrics, scorer)) or [])
     if fresh and state.num_processes > 1:
         # Only the main process tries the rewards, but all processes must refuse the run, or none.
         of_main = broadcast_object_list([findings.problems])[0]
@@ -276,7 +276,7 @@ def _engine(recipe: Recipe) -> str:
     return f"vLLM in the training process{share}; each update sends {sends}"
 
 
-def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> list[Problem]:
+def _try_plugins(components: RunComponents, metrics: Metrics, scorer: Scorer) -> list[Problem]:
     """Try the environments and the rewards on some rows, of each task."""
     task, rewards, loaded = components.task, components.rewards, components.environments
     assert task is not None and rewards is not None
@@ -284,7 +284,7 @@ def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> l
     asking = [
         reward.label for reward in scorer.rewards if ENVIRONMENTS in inspect.signature(reward.function).parameters
     ]
-    if not isinstance(metric, Reward):
+    if not loaded:
         return [
             problem
             for label, part in task.parts.items()
@@ -292,19 +292,17 @@ def _try_plugins(components: RunComponents, metric: Metric, scorer: Scorer) -> l
                 components.recipe,
                 part,
                 [reward for reward in rewards if reward.applies(label)],
-                metric[label],
+                metrics[label],
                 scorer,
                 skipped=asking,
                 label=label,
             )
         ]
-    if not loaded:
-        return check_contract(components.recipe, task, rewards, metric, scorer, skipped=asking)
     environments = Environments(components.recipe, loaded, by_column=COLUMN in task.train.column_names)
     with environments.workers:
         problems = list(try_environments(task, loaded, environments))
         if not any(problem.level == "error" for problem in problems):
-            return problems + check_contract(components.recipe, task, rewards, metric, scorer, environments)
+            return problems + check_contract(components.recipe, task, rewards, metrics[""], scorer, environments)
     return problems
 
 

@@ -229,7 +229,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
                     trainer.text_tokenizer,
                     rows.select(range(start, min(start + chunk, wanted))),
                     prepared.rewards,
-                    prepared.metric,
+                    prepared.metrics,
                     prepared.scorer,
                     batch_size=batch_size,
                     max_new_tokens=decoding.max_new_tokens,

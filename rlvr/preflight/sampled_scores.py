@@ -44,15 +44,15 @@ class ScoredCompletions:
 
     @classmethod
     def of(cls, tables: Sequence[CompletionTable], prepared: PreparedRun) -> ScoredCompletions:
-        rewards, metric, labels = prepared.rewards, prepared.metric, [reward.label for reward in prepared.rewards]
+        rewards, metrics, labels = prepared.rewards, prepared.metrics, [reward.label for reward in prepared.rewards]
         values: list[list[float | None]] = []
         correct: list[bool | None] = []
         for table in tables:
-            tasks = table.extra.get(TASK) or [None] * len(table.prompt)
+            tasks = [""] * len(table.prompt) if "" in metrics else table.extra[TASK]
             columns = zip(*(table.rewards[label] for label in labels), strict=True)
             for task, row in zip(tasks, columns, strict=True):
                 values.append([None if value is None or math.isnan(value) else value for value in row])
-                decisive = metric if isinstance(metric, Reward) else metric[task]
+                decisive = metrics[task]
                 value = values[-1][labels.index(decisive.label)] if decisive in rewards else None
                 correct.append(None if value is None else value >= 1)
         return cls(

@@ -42,21 +42,19 @@ def attack_recipe(
     Args: as `attack`.
         completions: rows of a run's files of completions.
     """
-    parts = task.parts or {"": task}
     metrics = choose_metrics(recipe, rewards)
     found = {}
-    for label, part in parts.items():
+    for label, part in task.parts.items():
         applying = [reward for reward in rewards if reward.applies(label)]
-        metric = metrics if isinstance(metrics, Reward) else metrics[label]
         own = [row for row in completions if row.get(TASK, label) == label]
         with scorer_for(recipe, applying) as scorer:
             found[label] = attack(
                 part,
                 applying,
                 scorer,
-                seconds=seconds / len(parts),
+                seconds=seconds / len(task.parts),
                 completions=list(dict.fromkeys(completion_text(row["completion"]) for row in reversed(own))),
-                copied=count_copied(own, metric),
+                copied=count_copied(own, metrics[label]),
             )
     return found
 

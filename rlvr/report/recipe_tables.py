@@ -14,7 +14,6 @@ from rlvr.artifacts.evaluation_summary import ABSENT
 from rlvr.artifacts.origin import was_changed
 from rlvr.artifacts.result_record import ResultRecord
 from rlvr.config.recipe import load_recipe
-from rlvr.config.specs import TaskSpec
 from rlvr.console import duration
 from rlvr.formatting import count, mapping, percent, points
 from rlvr.report.result_table import Result, markdown_table, short_commit
@@ -141,7 +140,14 @@ def _recipe_row(root: Path, path: Path, runs: Sequence[Measured]) -> list[str]:
     trains = _header(text, "Trains").replace(f" of {model}", "").replace(f"models/{model}", model)
     hardware = re.split(r"[;.] ", _header(text, "Hardware"))[0]
     accuracy = "; ".join(_accuracies(run) for run in runs)
-    return [_link(path.stem), model, _names(recipe.task), _shortened(trains), _shortened(hardware), accuracy or ABSENT]
+    return [
+        _link(path.stem),
+        model,
+        " + ".join(_last(task.name) for task in recipe.tasks),
+        _shortened(trains),
+        _shortened(hardware),
+        accuracy or ABSENT,
+    ]
 
 
 def _header(recipe: str, name: str) -> str:
@@ -231,10 +237,6 @@ def _hardware(run: Measured) -> str:
     names = (record.hardware.get("gpu", "none") for record in run.records)
     cpus = (record.hardware.get("cpu", ABSENT) for record in run.records)
     return "; ".join(dict.fromkeys(cpu if gpu == "none" else gpu for cpu, gpu in zip(cpus, names, strict=True)))
-
-
-def _names(spec: TaskSpec) -> str:
-    return " + ".join(_names(part) for part in spec.parts) or _last(spec.name)
 
 
 def _task(record: ResultRecord) -> str:

@@ -11,14 +11,14 @@ from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.data.io import Row
 from rlvr.errors import InputError
-from rlvr.evaluation.measured import choose_metric
+from rlvr.evaluation.measured import choose_metrics
 from rlvr.formatting import count, one_line
 from rlvr.rescoring import explain, summary
 from rlvr.rescoring.completions import CompletionRows, fill_columns, read_completions
 from rlvr.rescoring.conversations import as_text
 from rlvr.rescoring.scores import Scores, batches, score, with_recorded_environment
 from rlvr.scoring.failures import ADVICE
-from rlvr.scoring.registry import load_rewards, load_task
+from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import Reward
 from rlvr.verifiers.completion_text import completion_text, own_turn
 
@@ -32,7 +32,7 @@ def score_file(recipe: Recipe, file: str, column: str, limit: int | None, output
     with console.SlowStep(f"Scoring {file} with the rewards of {recipe.path}"):
         source = read_completions(file, column, limit)
         rewards, recorded_reward = with_recorded_environment(load_rewards(recipe.rewards), source.rows)
-        added = fill_columns(source.rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+        added = fill_columns(source.rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     with console.ProgressBar("scoring", len(source.rows)) as progress:
         scores = score(source.rows, rewards, progress.update, file=file)
     recorded = summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
@@ -66,7 +66,7 @@ def explain_row(recipe: Recipe, file: str, column: str, limit: int | None, numbe
     batch = next(batch for batch in batches(everything) if number in batch)
     rows, index = everything[batch.start : batch.stop], number - batch.start
     in_file = {name for name, value in rows[index].items() if value is not None}
-    fill_columns(rows, rewards, lambda: load_task(recipe.task), recipe.task.name)
+    fill_columns(rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     scores = score(rows, rewards, file=file)
     recorded = summary.compare_with_recorded(rows, scores, _metric(recipe, rewards))
     differing = {one.name for one in recorded if index in one.differing}
@@ -83,9 +83,9 @@ def explain_row(recipe: Recipe, file: str, column: str, limit: int | None, numbe
 
 def _metric(recipe: Recipe, rewards: Sequence[Reward]) -> Reward | None:
     """The reward that decides the column `correct` of an evaluation, if the recipe lists it and has one task."""
-    if recipe.task.parts:
+    if recipe.is_mixture:
         return None
-    metric = choose_metric(recipe.evaluation, rewards)
+    metric = choose_metrics(recipe, rewards)[""]
     return metric if metric in rewards else None
 
 

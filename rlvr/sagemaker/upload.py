@@ -19,7 +19,7 @@ from typing import Any
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_writer import write_recipe
-from rlvr.config.specs import RewardSpec, TaskSpec
+from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.adapters import WEIGHTS
 from rlvr.modeling.loading import find_model
@@ -96,21 +96,22 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     elif recipe.settings["rollouts"] == "auto":
         notes.append(_AUTO_NOTE)
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
-    task = _copy_task(recipe.task, code, problems)
+    tasks = [replace(one, name=_copy_plugin("task", "tasks", one.name, code, problems)) for one in recipe.tasks]
     data: list[UploadFile] = []
     channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
     if "train" in channels:  # a folder for each split, beside the other channels
-        replaced = f" in place of {task.options['path']}" if task.options.get("path") else ""
+        replaced = f" in place of {path}" if (path := tasks[0].options.get("path")) else ""
         shown = ", ".join(uri.partition("?")[0] for uri in channels.values())
         notes.append(f"The job reads {shown}{replaced}. Only a local copy is checked.")
-        splits = {key: value for key, value in task.options.items() if key != "test_path"}
-        task = replace(task, options={**splits, "path": INPUT})
+        splits = {key: value for key, value in tasks[0].options.items() if key != "test_path"}
+        tasks = [replace(tasks[0], options={**splits, "path": INPUT})]
     else:
-        parts = [
-            replace(part, options=_relocate_data(f"task-{part.label}", part.options, data, problems))
-            for part in task.parts
+        tasks = [
+            replace(
+                one, options=_relocate_data("-".join(filter(None, ("task", one.label))), one.options, data, problems)
+            )
+            for one in tasks
         ]
-        task = replace(task, options=_relocate_data("task", task.options, data, problems), parts=tuple(parts))
     environments = tuple(
         replace(
             spec,
@@ -130,7 +131,7 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
         evaluation = replace(evaluation, metric=renamed[evaluation.metric])
     job_recipe = replace(
         recipe,
-        task=task,
+        tasks=tuple(tasks),
         environments=environments,
         rewards=tuple(rewards),
         evaluation=evaluation,
@@ -221,12 +222,6 @@ def _module_origin(module: str) -> Path | None:
     if spec is None or not (spec.origin or spec.submodule_search_locations):
         return None
     return Path(spec.origin or next(iter(spec.submodule_search_locations or []))).resolve()
-
-
-def _copy_task(task: TaskSpec, code: Path, problems: list[Problem]) -> TaskSpec:
-    if task.parts:
-        return replace(task, parts=tuple(_copy_task(part, code, problems) for part in task.parts))
-    return replace(task, name=_copy_plugin("task", "tasks", task.name, code, problems))
 
 
 def _relocate_data(

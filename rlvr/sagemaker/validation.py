@@ -106,12 +106,12 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
     if {"validation", "test"} & settings.channels.keys() and "train" not in settings.channels:
         text = "channels: validation and test need train, because all three replace the task's path. Add train."
         yield Problem(text, kind="missing-key", key="channels")
-    if "train" in settings.channels and recipe.task.parts:
+    if "train" in settings.channels and recipe.is_mixture:
         text = "channels: train replaces the path of one task, and the recipe has several. Remove the channels."
         yield Problem(text, kind="several-tasks", key="channels")
-    elif "train" in settings.channels and "path" not in recipe.task.options:
+    elif "train" in settings.channels and "path" not in recipe.tasks[0].options:
         text = (
-            f"channels: train replaces the task's path, but the recipe gives {recipe.task.name} none. Add the path of "
+            f"channels: train replaces the task's path, but the recipe gives {recipe.task_name} none. Add the path of "
             "a local copy, as `prepare_data.py --s3` prints it."
         )
         yield Problem(text, kind="missing-key", key="channels")

@@ -36,18 +36,26 @@ from rlvr.scoring.reward import MODULE_FIX, Reward, own_traceback
 from rlvr.scoring.signature import named_parameters, parameters, required_columns
 
 
+def load_tasks(specs: Sequence[TaskSpec]) -> Task:
+    """Load the task of a recipe, or mix those of its list `tasks`; see `load_task`.
+
+    Raises:
+        InputError: as `load_task`, or tasks can't be mixed.
+    """
+    if not specs[0].label:
+        return load_task(specs[0])
+    weights = {spec.label: spec.weight for spec in specs if spec.weight is not None}
+    return mix({spec.label: load_task(spec) for spec in specs}, weights or None)
+
+
 def load_task(spec: TaskSpec) -> Task:
-    """Call the task's function with the recipe's options; of several tasks, mix what they return.
+    """Call the task's function with the recipe's options.
 
     Every task has the options of `rlvr.data.row_selection.select_rows` too.
 
     Raises:
-        InputError: there is no such task or option, the file fails to import, the task refuses its data or fails, or
-            tasks can't be mixed.
+        InputError: there is no such task or option, the file fails to import, or the task refuses its data or fails.
     """
-    if spec.parts:
-        weights = {part.label: part.weight for part in spec.parts if part.weight is not None}
-        return mix({part.label: load_task(part) for part in spec.parts}, weights or None)
     function, where = find_plugin("task", "tasks", spec.name)
     own, common = (named_parameters(each, required=False) for each in (function, select_rows))
     check_options("task", spec.name, where, spec.options, {**common, **own})

@@ -93,15 +93,13 @@ class Reward:
         return numbers
 
 
-# The reward that decides whether an answer is right; of several tasks, that of each by its label.
-Metric = Reward | Mapping[str, Reward]
+# The reward that decides whether an answer is right, by the label of its task. The label of a recipe's only task is "".
+Metrics = Mapping[str, Reward]
 
 
-def metrics_of(metric: Metric) -> list[Reward]:
+def metrics_of(metrics: Metrics) -> list[Reward]:
     """The rewards that decide, each once."""
-    if isinstance(metric, Reward):
-        return [metric]
-    each = list(metric.values())
+    each = list(metrics.values())
     return [reward for place, reward in enumerate(each) if reward not in each[:place]]
 
 

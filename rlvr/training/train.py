@@ -31,7 +31,7 @@ from rlvr.evaluation.conversations import player_of
 from rlvr.evaluation.scores import by_task
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
-from rlvr.scoring.reward import Metric, Reward, RewardError, apply_gates_and_mask, metrics_of, total
+from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates_and_mask, metrics_of, total
 from rlvr.scoring.scorer import Scorer
 from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
@@ -64,7 +64,7 @@ def build_trainer(
     recipe: Recipe,
     task: Task,
     rewards: list[Reward],
-    metric: Metric,
+    metrics: Metrics,
     tokenizer: PreTrainedTokenizerBase,
     scorer: Scorer,
     identity: Identity,
@@ -77,7 +77,7 @@ def build_trainer(
     """Build the trainer of a recipe, with its model and adapter; it writes folders alone.
 
     Args:
-        metric: the reward that decides whether an answer is right.
+        metrics: the reward that decides whether an answer is right.
         scorer: runs the rewards, and the metric if it is none of them.
         identity: written into every checkpoint.
         config: as `training_config` returns it for the recipe.
@@ -98,10 +98,10 @@ def build_trainer(
         played = Environments(recipe, environments, by_column=COLUMN in rows.column_names, rank=scorer.rank)
     validates = recipe.value("eval_strategy") != "no"
     player = player_of(recipe, tokenizer, played) if validates and played is not None else None
-    validation = _validation(recipe, task, rewards, metric, scorer, player) if validates else None
+    validation = _validation(recipe, task, rewards, metrics, scorer, player) if validates else None
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
-        (decisive,) = metrics_of(metric)  # tasks: and dynamic_sampling exclude each other
+        (decisive,) = metrics_of(metrics)  # tasks: and dynamic_sampling exclude each other
         decisive = decisive if decisive in rewards else max(rewards, key=lambda reward: reward.weight)
         dynamic_sampler = DynamicSampler(
             rows,
@@ -110,7 +110,7 @@ def build_trainer(
             max_rounds=run_settings["dynamic_sampling"],
             seed=config.seed,
         )
-    if task.parts:
+    if task.mixed:
         scorer.text_columns.is_text.update(
             {name: feature == Value("string") for name, feature in rows.features.items()}
         )
@@ -122,7 +122,7 @@ def build_trainer(
         scorer=scorer,
         settings={**run_settings, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
         stop_strings=task.stop_strings,
-        tasks=tuple(task.parts),
+        tasks=tuple(task.mixed),
         validation=validation,
         identity=identity,
         card=card,
@@ -155,7 +155,7 @@ def _ordered_rows(rows: Dataset, curriculum: str, config: GRPOConfig, steps: int
 
 
 def _validation(
-    recipe: Recipe, task: Task, rewards: list[Reward], metric: Metric, scorer: Scorer, player: Any
+    recipe: Recipe, task: Task, rewards: list[Reward], metrics: Metrics, scorer: Scorer, player: Any
 ) -> functools.partial[Any]:
     """What validates during training: `validate`, with all arguments but the model."""
     spec = recipe.evaluation or EvaluationSpec()
@@ -163,7 +163,7 @@ def _validation(
         validate,
         data=task.validation,
         rewards=rewards,
-        metric=metric,
+        metrics=metrics,
         scorer=scorer,
         batch_size=spec.batch_size,
         max_new_tokens=spec.max_new_tokens or recipe.value("max_completion_length"),
@@ -305,7 +305,7 @@ def validate(
     *,
     data: Dataset,
     rewards: Sequence[Reward],
-    metric: Metric,
+    metrics: Metrics,
     scorer: Scorer,
     **generation: Any,
 ) -> dict[str, float]:
@@ -318,11 +318,11 @@ def validate(
     Args:
         generation: `batch_size`, `max_new_tokens` and others, as for `rlvr.evaluation.evaluate`.
     """
-    score, records = evaluate(model, tokenizer, data, rewards, metric, scorer, description="validating", **generation)
+    score, records = evaluate(model, tokenizer, data, rewards, metrics, scorer, description="validating", **generation)
     rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]
     rows = apply_gates_and_mask(rows, rewards, [record.get(TASK) for record in records])
     sums = [value for value in (total(row, rewards) for row in rows) if value is not None]
-    metrics = {
+    figures = {
         f"{prefix}_accuracy": score.accuracy,
         f"{prefix}_rows": float(score.rows),
         f"{prefix}_unscored": float(score.unscored),
@@ -330,11 +330,15 @@ def validate(
         f"{prefix}_mean_length": score.mean_tokens,
         **{f"{prefix}_{label}": value for label, value in score.rewards.items()},
         **{f"{prefix}_{source}/accuracy": part.accuracy for source, part in score.by_source.items()},
-        **{f"{prefix}_tasks/{task}/accuracy": summarise(own, []).accuracy for task, own in by_task(records).items()},
+        **{
+            f"{prefix}_tasks/{task}/accuracy": summarise(own, []).accuracy
+            for task, own in by_task(records).items()
+            if task
+        },
     }
     if sums:
-        metrics[f"{prefix}_reward"] = sum(sums) / len(sums)
-    return metrics
+        figures[f"{prefix}_reward"] = sum(sums) / len(sums)
+    return figures
 
 
 def keep_adapter_in_float32(model: torch.nn.Module) -> None:

@@ -235,14 +235,14 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
         request.getfixturevalue("without_report")
     path = with_one_more_reward(path, tmp_path)
     words = ["--config", str(path), *SMALL, "--output_dir", str(tmp_path / "run")]
-    if recipe.task.name in stand_ins:
-        words += ["--task.path", str(stand_ins[recipe.task.name])]
-        words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.task.options]
-    for part in recipe.task.parts:
+    if recipe.task_name in stand_ins:
+        words += ["--task.path", str(stand_ins[recipe.task_name])]
+        words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.tasks[0].options]
+    for part in recipe.tasks if recipe.is_mixture else ():
         words += [f"--tasks.{part.label}.path", str(stand_ins[part.name])]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
-    if "folder" in recipe.task.options:
+    if "folder" in recipe.tasks[0].options:
         reader = "environment" if recipe.environments else "rewards.sql_result"
         words += ["--task.folder", str(tmp_path / "data"), f"--{reader}.options.folder", str(tmp_path / "data")]
     words += SMALL_EVALUATION
@@ -260,14 +260,14 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
     scored = [1, 2] if updates == 1 else [1]
     assert [line["step"] for line in read_metrics(run / "metrics.jsonl") if "reward" in line] == scored
     evaluation = json.loads((run / "evaluation.json").read_text())
-    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4 * max(len(recipe.task.parts), 1)
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 4 * len(recipe.tasks)
     assert (run / "report.html").is_file() == has_report
     if (tmp_path / "model").exists() and recipe.settings["use_peft"]:
         assert adapted_modules(run / "adapter") == linear_modules(tmp_path / "model")
     weights = "adapter/adapter_model.safetensors" if recipe.settings["use_peft"] else "model/model.safetensors"
     assert (run / weights).is_file()
     written = load_recipe(run / "recipe.yaml")
-    assert written.task == load_recipe(path, words[2:]).task
+    assert written.tasks == load_recipe(path, words[2:]).tasks
     assert written.settings["rollouts"] == "transformers", "what was in force, not auto"
 
 
@@ -294,8 +294,8 @@ def test_a_recipe_pays_for_right_programs_and_not_for_wrong_ones(name: str, stan
     """Task, columns, options and rewards fit together: what the task asks for is what the rewards count."""
     path = REPOSITORY / "recipes" / f"{name}.yaml"
     recipe = load_recipe(path)
-    recipe = load_recipe(path, ["--task.path", str(stand_ins[recipe.task.name])])
-    rows = load_task(recipe.task).train.select(range(2))
+    recipe = load_recipe(path, ["--task.path", str(stand_ins[recipe.task_name])])
+    rows = load_task(recipe.tasks[0]).train.select(range(2))
     numbers = [re.findall(r"holds (\d+)|adds (\d+)", row["question"])[0] for row in rows]
     columns = {column: list(rows[column]) for column in rows.column_names if column != "prompt"}
     rewards = load_rewards(recipe.rewards)
@@ -310,7 +310,7 @@ def test_the_repair_recipe_pays_for_the_solution_and_not_for_the_faulty_program(
     path = REPOSITORY / "recipes" / "mbpp-repair-qwen3-1.7b-qlora.yaml"
     recipe = load_recipe(path, ["--task.path", str(stand_ins["mbpp"])])
     (environment,) = load_environments(recipe.environments)
-    for row in load_task(recipe.task).train.select(range(2)):
+    for row in load_task(recipe.tasks[0]).train.select(range(2)):
         for program, reward in (("solution", 1.0), ("faulty_program", 0.0)):
             played = environment.build()
             shown = row["prompt"][0]["content"] + played.reset(**row)
@@ -324,7 +324,7 @@ def test_code_in_thoughts_that_never_end_is_no_answer(stand_ins: dict[str, Path]
     """DeepSeek's chat template opens <think>, so a completion that was cut off has no tag that tells."""
     path = REPOSITORY / "recipes" / "codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml"
     recipe = load_recipe(path, ["--task.path", str(stand_ins["code_contests"])])
-    row = load_task(recipe.task).train[0]
+    row = load_task(recipe.tasks[0]).train[0]
     number = re.findall(r"holds (\d+)", row["question"])[0]
     draft = f"First try:\n```cpp\n{CPP.format(f'n * {number}')}\n```\nBut wait, what if"
     columns = {column: [row[column]] for column in row if column != "prompt"}

@@ -45,7 +45,7 @@ def messages(text: str, role: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("split", make_own_task.ROWS)
 def test_no_line_and_no_sentence_of_any_prompt_is_accepted(split: str) -> None:
     recipe = load_recipe(REPOSITORY / "recipes" / "own-task-smollm2-135m-instruct-lora.yaml")
-    template = recipe.task.options["prompt_template"]
+    template = recipe.tasks[0].options["prompt_template"]
     for row in make_own_task.make_rows(split):
         prompt = template.format(**row)
         parts = [*prompt.splitlines(), *re.split(r"(?<=[.!?;:,])\s+", prompt), prompt]

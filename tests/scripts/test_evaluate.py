@@ -335,7 +335,7 @@ def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_pat
     task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "test_fraction": 0.3}
     words = [*WORDS, "--adapter", str(tmp_path / "run" / "adapter"), "--limit", "4", "--output", str(tmp_path / "out")]
     shutil.copytree(adapter, tmp_path / "run" / "adapter")
-    record_training_rows(tmp_path / "run", load_task(load_recipe(DEMO, ["--task", json.dumps(task)]).task).train)
+    record_training_rows(tmp_path / "run", load_task(load_recipe(DEMO, ["--task", json.dumps(task)]).tasks[0]).train)
     assert script.main([*words, "--task", json.dumps(task)]) == 0
     assert script.main([*words, "--task", json.dumps({**task, "seed": 7})]) == 2
     assert "are not held out" in capsys.readouterr().err

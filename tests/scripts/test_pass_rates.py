@@ -79,7 +79,7 @@ def test_a_recipe_trains_on_the_rows_that_are_solved_sometimes(
     assert [json.loads(line)["pass_rate"] for line in file.read_text().splitlines()] == [
         {"never": 0.0, "half": 0.5, "always": 1.0, "unscored": None}[row["how"]] for row in rows(24)
     ]
-    task = load_task(load_recipe(path, ["--task.pass_rates", str(file)]).task)
+    task = load_task(load_recipe(path, ["--task.pass_rates", str(file)]).tasks[0])
     expected = [row for row in rows(24) if row["how"] == "half"]
     assert [row["tests"] for row in task.train] == [row["tests"] for row in expected], "in the order of the data"
     assert set(task.train["pass_rate"]) == set(task.train["difficulty"]) == {0.5}

@@ -88,7 +88,7 @@ def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path:
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
 
-    row = load_task(load_recipe(DEMO).task).test[0]
+    row = load_task(load_recipe(DEMO).tasks[0]).test[0]
     line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})
     done = call("-", cwd=tmp_path, text=line)
     assert done.returncode == 0, done.stderr

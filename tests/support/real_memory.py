@@ -73,7 +73,7 @@ class Case:
             "max_completion_length": self.completion,
             **self.settings,
         }
-        recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+        recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
         return read_setup(recipe, self.config, 1, self.launcher, self.prompt)
 
     @property

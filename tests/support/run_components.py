@@ -48,7 +48,7 @@ def make_components(
     from transformers import AutoConfig, AutoTokenizer
 
     known = {"model_name_or_path": str(MODEL), "output_dir": "no-such-run", "use_peft": True, **(settings or {})}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), evaluation or EvaluationSpec(), known)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), evaluation or EvaluationSpec(), known)
     train = rows(64) if train is None else train
     test = rows(100, start=500) if test is None else test
     task = Task(train=train, validation=train.select([]), test=test, stop_strings=stop_strings, gold=gold)
@@ -59,7 +59,7 @@ def make_components(
         processes,
         task,
         [reward],
-        reward,
+        {"": reward},
         AutoTokenizer.from_pretrained(MODEL),
         AutoConfig.from_pretrained(MODEL),
     )

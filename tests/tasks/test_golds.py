@@ -126,6 +126,6 @@ def test_a_task_whose_rows_lack_the_answer_column_has_none() -> None:
 def test_a_mixture_has_the_answer_column_that_its_tasks_share() -> None:
     sums, puzzles = (load_task(TaskSpec(name, FEW)) for name in ("arithmetic", "countdown"))
     mixed = mix({"sums": sums, "puzzles": puzzles})
-    assert (mixed.answer, mixed.parts["sums"].answer, mixed.parts["puzzles"].answer) == (None, "final_answer", None)
+    assert (mixed.answer, mixed.mixed["sums"].answer, mixed.mixed["puzzles"].answer) == (None, "final_answer", None)
     more = load_task(TaskSpec("arithmetic", {**FEW, "operations": "multiplication"}))
     assert mix({"sums": sums, "more": more}).answer == "final_answer"

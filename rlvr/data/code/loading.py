@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.dataset
 
 from rlvr.data.hub import load_hub_dataset
 from rlvr.data.io import Row, check_data_file, read_rows, unreadable
-
-if TYPE_CHECKING:
-    import pyarrow.dataset
 
 _BATCH = 256
 
@@ -61,9 +62,6 @@ def read_file(path: Path, selection: RowSelection) -> LoadedRows:
         columns = [{name: row[name] for name in selection.columns if name in row} for row in kept]
         return LoadedRows(columns, len(rows) - len(kept))
 
-    import pyarrow
-    import pyarrow.dataset
-
     try:
         return _select(pyarrow.dataset.dataset(path), selection)
     except (OSError, pyarrow.ArrowException) as error:
@@ -78,16 +76,12 @@ def download_split(
     Args:
         how_else: as in `rlvr.data.hub.download_rows`.
     """
-    import pyarrow.dataset
-
     loaded = load_hub_dataset(dataset, None, how_else)
     tables = {split: pyarrow.dataset.dataset(loaded[split].data.table) for split in splits if split in loaded}
     return {split: _select(tables[split], selection) if split in tables else LoadedRows([]) for split in splits}
 
 
 def _select(data: pyarrow.dataset.Dataset, selection: RowSelection) -> LoadedRows:
-    import pyarrow.compute
-
     band = selection.band if selection.band is not None and selection.band[0] in data.schema.names else None
     inside = None
     if band is not None:

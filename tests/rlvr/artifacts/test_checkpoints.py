@@ -31,7 +31,7 @@ def recipe(folder: Path, rewards: tuple[RewardSpec, ...] = (RewardSpec("r"),), *
         "learning_rate": 1e-5,
         **settings,
     }
-    return Recipe(Path("r.yaml"), TaskSpec("t", {"shots": 8}), rewards, EvaluationSpec(), known)
+    return Recipe(Path("r.yaml"), (TaskSpec("t", {"shots": 8}),), rewards, EvaluationSpec(), known)
 
 
 def identity(recipe: Recipe, rows: Dataset = ROWS, processes: int = 1, launcher: str = "python") -> Identity:

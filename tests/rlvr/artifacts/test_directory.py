@@ -19,7 +19,7 @@ ALONE: Any = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: Non
 
 def recipe(folder: Path, **settings: Any) -> Recipe:
     settings = {"model_name_or_path": "m", "output_dir": str(folder), "report_to": "none", **settings}
-    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    return Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
 
 
 def test_an_earlier_run_is_renamed(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_resumed_run_stays_in_its_folder(tmp_path: Path) -> None:
 
 def test_the_recipe_and_the_versions_are_written(tmp_path: Path) -> None:
     directory.prepare(recipe(tmp_path / "run"), ALONE)
-    assert load_recipe(tmp_path / "run" / "recipe.yaml").task.name == "t"
+    assert load_recipe(tmp_path / "run" / "recipe.yaml").task_name == "t"
     assert {"python", "trl", "torch"} <= set(json.loads((tmp_path / "run" / "versions.json").read_text()))
 
 

@@ -73,7 +73,7 @@ ROWS = Dataset.from_dict({"prompt": ["one"]})
 
 def recipe(folder: Path, resume: str = "auto") -> Recipe:
     settings = {"model_name_or_path": "m", "output_dir": str(folder), "resume_from_checkpoint": resume}
-    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), EvaluationSpec(), settings)
+    return Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), EvaluationSpec(), settings)
 
 
 def killed_run(folder: Path) -> tuple[Recipe, Identity, Path]:

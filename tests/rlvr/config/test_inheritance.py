@@ -35,7 +35,7 @@ def test_keys_replace_and_sections_merge(tmp_path: Path) -> None:
     path = write(tmp_path, recipe=changes, middle="extends: bases/base.yaml\nseed: 7\ntask: {shots: 4, seed: 1}\n")
     recipe = load_recipe(path, ["--task.seed", "2"])
     assert (recipe.settings["learning_rate"], recipe.settings["seed"]) == (2e-4, 7)
-    assert recipe.task.options == {"shots": 0, "style": "chat", "seed": 2}
+    assert recipe.tasks[0].options == {"shots": 0, "style": "chat", "seed": 2}
     assert [spec.name for spec in recipe.rewards] == ["math_correctness", "answer_format"]
     assert recipe.evaluation is not None and (recipe.evaluation.split, recipe.evaluation.rows) == ("test", 20)
     assert recipe.evaluation.reference is not None and recipe.sagemaker is not None
@@ -45,7 +45,7 @@ def test_keys_replace_and_sections_merge(tmp_path: Path) -> None:
 def test_another_task_has_none_of_the_options(tmp_path: Path) -> None:
     changes = "extends: bases/base.yaml\ntask: {name: arithmetic}\nrewards: [math_correctness]\nsagemaker: null\n"
     recipe = load_recipe(write(tmp_path, recipe=changes))
-    assert recipe.task.name == "arithmetic" and recipe.task.options == {}
+    assert recipe.task_name == "arithmetic" and recipe.tasks[0].options == {}
     assert len(recipe.rewards) == 1 and recipe.sagemaker is None
 
 

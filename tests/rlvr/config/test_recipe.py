@@ -53,7 +53,7 @@ Write = Callable[..., Path]
 
 def test_a_good_recipe_is_read_as_written(write_yaml: Write) -> None:
     recipe = load_recipe(write_yaml(GOOD))
-    assert recipe.task.name == "gsm8k" and recipe.task.options == {"shots": 8}
+    assert recipe.task_name == "gsm8k" and recipe.tasks[0].options == {"shots": 8}
     assert [(spec.name, spec.weight, spec.gate) for spec in recipe.rewards] == [
         ("math_correctness", 1.0, None),
         ("answer_format", 0.5, "math_correctness"),
@@ -123,6 +123,7 @@ def test_a_syntax_error_is_reported_with_its_line(write_yaml: Write, text: str, 
         (GOOD + "max_prompt_length: 9\n", "removed-key", "max_prompt_length", "dropped by TRL"),
         (GOOD + "gradient_checkpointing: true\n", "removed-key", "gradient_checkpointing", "deprecated"),
         (GOOD + "reward_weights: [1, 2]\n", "removed-key", "reward_weights", "each reward has a weight of its own"),
+        (GOOD + "use_liger_loss: true\n", "removed-key", "use_liger_loss", "removed by TRL"),
         (GOOD + "max_steps: many\n", "wrong-type", "max_steps", "a wrong type"),
         (GOOD + "loss_type: bogus\n", "unknown-choice", "loss_type", "out of an enumeration"),
         ("rewards: answer_format\n" + HEAD, "wrong-type", "rewards", "a reward without its list"),
@@ -293,7 +294,7 @@ def test_any_number_survives_the_command_line(value: object) -> None:
 def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None:
     words = ["--task.shots", "2", "--rewards.answer_format.weight", "0.1", "--evaluation.rows", "5", "--seed", "7"]
     recipe = load_recipe(write_yaml(GOOD), [*words, "--rewards.answer_format.options.pattern", "y"])
-    assert recipe.task.options["shots"] == 2
+    assert recipe.tasks[0].options["shots"] == 2
     assert recipe.rewards[1].weight == 0.1 and recipe.rewards[1].options == {"pattern": "y"}
     assert recipe.evaluation is not None and recipe.evaluation.rows == 5
     assert recipe.settings["seed"] == 7
@@ -374,7 +375,7 @@ def test_a_reward_file_is_found_with_the_recipe_from_any_directory(
     located = f"{tmp_path / file}{name[name.find(':') :] if ':' in name else ''}"
     assert recipe.rewards[0].name == recipe.rewards[1].gate == located, why
     assert recipe.lines[f"rewards.{located}.name"] == recipe.lines["rewards"], "messages name the line"
-    assert recipe.evaluation is not None and recipe.evaluation.metric == located and recipe.task.name == "gsm8k"
+    assert recipe.evaluation is not None and recipe.evaluation.metric == located and recipe.task_name == "gsm8k"
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rewards").mkdir(exist_ok=True)
@@ -420,8 +421,7 @@ def test_rollouts_and_use_vllm_say_the_same(
 )
 def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path, text: str, words: list[str]) -> None:
     recipe = load_recipe(write_yaml(text), words)
-    first = recipe.task.parts[0] if recipe.task.parts else recipe.task
-    assert first.options["shots"] == 3 and [part.weight for part in recipe.task.parts] in ([], [3.0, 2.0])
+    assert recipe.tasks[0].options["shots"] == 3 and [task.weight for task in recipe.tasks] in ([None], [3.0, 2.0])
     write_recipe(recipe, tmp_path / "resolved.yaml")
     again = load_recipe(tmp_path / "resolved.yaml")
     assert again.as_dict() == recipe.as_dict()

@@ -58,7 +58,7 @@ def test_rows_have_the_label_and_the_columns_of_all_tasks_with_their_own_values(
     assert first == {"prompt": "a", "task": "one", **one.train[0]}
     assert second == {"prompt": "b", "task": "other", "final_answer": None, **other.train[0]}
     assert [row["prompt"] for row in mixed.test] == ["c", "d"] and len(mixed.validation) == 0
-    assert mixed.parts["other"].test.column_names == [*other.test.column_names, "task"]
+    assert mixed.mixed["other"].test.column_names == [*other.test.column_names, "task"]
 
 
 def test_a_row_that_another_task_holds_out_is_dropped_and_counted() -> None:

@@ -61,7 +61,7 @@ def build(
         **settings,
     }
     specs = (RewardSpec("environment"),)
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), specs, None, settings, environments=environments)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), specs, None, settings, environments=environments)
     loaded = list(rewards or load_rewards(specs))
     identity = Identity.of(recipe, data, 1, "python")
     tokenizer = models.load_tokenizer(recipe, chat=True)
@@ -69,7 +69,7 @@ def build(
         recipe,
         task,
         loaded,
-        loaded[0],
+        {"": loaded[0]},
         tokenizer,
         Scorer(loaded),
         identity,

@@ -30,7 +30,7 @@ def of(
     **settings: Any,
 ) -> Estimate:
     settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     estimated = find_machine(machine) if machine else None
     return estimate(recipe, config, processes, launcher, estimated, prompt_tokens=300, steps=steps)
 
@@ -133,7 +133,7 @@ def test_the_output_has_at_most_fifteen_aligned_lines(estimated: Estimate, phras
 
 
 def test_the_columns_add_up() -> None:
-    lines = of("A10G", HALF, generation_batch_size=512, **LORA).lines()  # no waste to name
+    lines = of("A10G", HALF, generation_batch_size=512, **LORA).lines()
     rows = [line.split()[-3:] for line in lines if line[-1].isdigit() or line[-1] == "-"]
     table = [[0.0 if cell == "-" else float(cell) for cell in row] for row in rows]
     *parts, totals = table
@@ -178,25 +178,6 @@ def test_a_generation_is_made_in_as_few_equal_rounds_as_fit() -> None:
         "in 2 rounds of at most 256" in line for line in estimated.rollouts.lines()
     )
     assert of("A10G", HALF, use_vllm=True, gradient_accumulation_steps=64, **LORA).setup.rounds == 1
-
-
-@pytest.mark.parametrize(
-    ("machine", "settings", "line", "why"),
-    [
-        ("H100", {"per_device_train_batch_size": 32}, "set generation_batch_size: 512", "launches take the time"),
-        ("H100", {"per_device_train_batch_size": 32, "use_vllm": True}, "set generation_batch_size: 512", "vLLM, too"),
-        ("H100", {"generation_batch_size": 512}, "", "it is full"),
-        (
-            "H100",
-            {"per_device_train_batch_size": 32, "max_completion_length": 8192},
-            "set generation_batch_size: 256",
-            "no more completions of this length fit",
-        ),
-    ],
-)
-def test_a_shape_that_wastes_the_gpu_is_named(machine: str, settings: dict[str, Any], line: str, why: str) -> None:
-    assert line in of(machine, HALF, **LORA, **settings).waste, why
-    assert bool(of(machine, HALF, **LORA, **settings).waste) == bool(line), why
 
 
 def test_an_estimate_with_proposed_changes_takes_less_than_two_seconds() -> None:

@@ -40,7 +40,7 @@ LORA_COUNT = 145_408
 
 def a_run(processes: int = 1, launcher: str = "python", prompt: int = 100, **settings: Any) -> RunSetup:
     settings = {"model_name_or_path": "m", "max_completion_length": 28, "dtype": "bfloat16", **settings}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     return read_setup(recipe, CONFIG, processes, launcher, prompt)
 
 
@@ -176,7 +176,7 @@ def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
     whole = counting.count(config)
     recipe = Recipe(
         Path("r.yaml"),
-        TaskSpec("t"),
+        (TaskSpec("t"),),
         (RewardSpec("r"),),
         None,
         {"dtype": "bfloat16", "ds3_gather_for_generation": False},
@@ -232,7 +232,7 @@ def test_weights_are_loaded_in_16_bits_before_they_are_quantised() -> None:
     config = qwen(3584, 18944, 28, 28, 4, 152064, False)
     whole = counting.count(config)
     settings = {**LORA, "load_in_4bit": True, "dtype": "bfloat16"}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     adapter, shape = counting.adapter(whole, config, settings), counting.shape(config, whole)
     result = memory(whole, adapter, shape, read_setup(recipe, config, 1, "python", 100))
     assert (result.fullest, result.peak / GIB) == ("loading", pytest.approx(16.2, rel=0.05))

@@ -65,8 +65,8 @@ def estimated(path: Path, *words: str, steps: int | None = None) -> Estimate:
     """The estimate on the recipe's own machine."""
     _, gpu, processes = gpus_of(path)
     recipe = load_recipe(path, words)
-    tasks = [part.name for part in recipe.task.parts] or [recipe.task.name]
-    prompt = 1500 if recipe.task.options.get("shots") == 8 else max(PROMPTS[task] for task in tasks)
+    tasks = [task.name for task in recipe.tasks]
+    prompt = 1500 if recipe.tasks[0].options.get("shots") == 8 else max(PROMPTS[task] for task in tasks)
     launcher = "python" if processes == 1 else "zero2_offload" if "offload" in path.stem else "zero3"
     config = config_of(str(recipe.settings["model_name_or_path"]))
     return estimate(recipe, config, processes, launcher, find_machine(gpu), prompt_tokens=prompt, steps=steps)
@@ -79,7 +79,7 @@ def engines(path: Path) -> list[str]:
 
 def updates_of(path: Path) -> int:
     recipe = load_recipe(path)
-    return int(recipe.settings.get("max_steps") or (GSM8K_UPDATES if recipe.task.name == "gsm8k" else 100))
+    return int(recipe.settings.get("max_steps") or (GSM8K_UPDATES if recipe.task_name == "gsm8k" else 100))
 
 
 def hours_line(path: Path) -> str:

@@ -30,7 +30,7 @@ PERFECT = Utilisation(1, 1, 0, 0, adapter_launch_ms=0, vllm_adapter_launch_ms=0,
 
 def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
     settings = {"max_completion_length": 28, "dtype": "bfloat16", "activation_checkpointing": False, **settings}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     return read_setup(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
 
 
@@ -78,7 +78,7 @@ def test_the_middle_of_the_range_is_near_what_was_measured(rows: int, prompt: in
     whole = counting.count(config)
     settings = {"dtype": "bfloat16", "load_in_4bit": True, "use_peft": True, "lora_target_modules": "all-linear"}
     settings |= {"max_completion_length": tokens, "per_device_train_batch_size": rows}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     setup = read_setup(recipe, config, 1, "python", prompt)
     shape, gpu = counting.shape(config, whole), GPUS["H100-80GB"]
     estimated = [generation_seconds(whole, None, shape, setup, gpu, pace) for pace in (FAST, SLOW)]

@@ -13,7 +13,7 @@ from datasets import Dataset
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.evaluation import EvaluatedModel, choose_metric, greedy_decoding, write_evaluation
+from rlvr.evaluation import EvaluatedModel, choose_metrics, greedy_decoding, write_evaluation
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Completion, Decoding
 from rlvr.modeling import loading
@@ -115,7 +115,7 @@ def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any
     settings = {**BASE, "model_name_or_path": str(model), "max_completion_length": 690}
     settings |= {"max_tool_calling_iterations": 3, "chat_template_kwargs": {"enable_thinking": False}}
     recipe = Recipe(
-        Path("r.yaml"), TaskSpec("t"), specs, EvaluationSpec(split="test"), settings, environments=(COUNTER,)
+        Path("r.yaml"), (TaskSpec("t"),), specs, EvaluationSpec(split="test"), settings, environments=(COUNTER,)
     )
     rewards = load_rewards(specs)
     tokenizer = loading.load_tokenizer(recipe, chat=True)
@@ -123,10 +123,10 @@ def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any
     measured = EvaluatedModel(recipe, tokenizer, "base", tmp_path)
     measured._engine = engine
     task = Task(data, data, data)
-    metric = choose_metric(recipe.evaluation, rewards)
+    metrics = choose_metrics(recipe, rewards)
     with Scorer(rewards) as scorer:
         result = measured.measure(
-            task, recipe, rewards, metric, scorer, greedy_decoding(task, recipe), "before", **evaluation
+            task, recipe, rewards, metrics, scorer, greedy_decoding(task, recipe), "before", **evaluation
         )
     return (*result, engine)
 

@@ -160,7 +160,7 @@ def test_the_columns_that_the_metric_reads_stay_with_the_answers() -> None:
     metric = Reward("month", month, columns=("date", "tests", "days"))
     data = Dataset.from_dict({"prompt": ["When?", "And when?"], **columns})
     with Scorer([metric]) as scorer:
-        records = measure(Answering(), data, [metric], metric, scorer, Decoding(4), batch_size=2)  # type: ignore[arg-type]
+        records = measure(Answering(), data, [metric], {"": metric}, scorer, Decoding(4), batch_size=2)  # type: ignore[arg-type]
     assert [(record["date"], record["correct"]) for record in records] == [("3 May", True), ("4 June", False)]
     assert not {"tests", "days", "note"} & set(records[0]), "long, no text, and not read"
 
@@ -527,7 +527,7 @@ def test_an_evaluation_is_described_by_its_rows_and_the_code_and_options_of_its_
     def about(content: list[dict[str, str]] = rows, **options: Any) -> dict[str, Any]:
         rewards = json.dumps([{"name": f"{tmp_path}/mine.py", "options": options}])
         recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--rewards", rewards])
-        return describe_evaluation(recipe, load_rewards(recipe.rewards)[0], Dataset.from_list(content))
+        return describe_evaluation(recipe, {"": load_rewards(recipe.rewards)[0]}, Dataset.from_list(content))
 
     same = about()
     assert about() == same

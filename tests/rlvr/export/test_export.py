@@ -58,13 +58,13 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         peft.save_pretrained(run / "adapter")
         tokenizer.save_pretrained(run / "adapter")
         write_recipe(recipe, run / "recipe.yaml")
-        task, rewards = load_task(recipe.task), load_rewards(recipe.rewards)
-        metric = evaluation.choose_metric(recipe.evaluation, rewards)
-        with Scorer(evaluation.rewards_to_run(rewards, metric), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
+        task, rewards = load_task(recipe.tasks[0]), load_rewards(recipe.rewards)
+        metrics = evaluation.choose_metrics(recipe, rewards)
+        with Scorer(evaluation.rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
             model = evaluation.EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
             greedy = evaluation.greedy_decoding(task, recipe)
-            result = model.measure(task, recipe, rewards, metric, scorer, greedy, "after")
-        about = evaluation.describe_evaluation(recipe, metric, evaluation.held_out_rows(task, recipe))
+            result = model.measure(task, recipe, rewards, metrics, scorer, greedy, "after")
+        about = evaluation.describe_evaluation(recipe, metrics, evaluation.held_out_rows(task, recipe))
         evaluation.write_evaluation(run, about, {"trained": result})
         finish(run, "adapter")
     return folder

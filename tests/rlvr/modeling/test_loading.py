@@ -21,7 +21,7 @@ TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 def recipe(name: str | Path = TINY, **settings: Any) -> Recipe:
     return Recipe(
         path=Path("r.yaml"),
-        task=TaskSpec("t"),
+        tasks=(TaskSpec("t"),),
         rewards=(RewardSpec("r"),),
         evaluation=None,
         settings={"model_name_or_path": str(name), "use_cpu": True, **settings},

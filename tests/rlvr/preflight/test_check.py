@@ -176,15 +176,15 @@ def test_each_task_of_a_mixture_is_checked_with_its_rewards(
     other_rows = Dataset.from_dict({"prompt": [f"Say {row}!" for row in range(64 + rows_of_other)]})
     train, test = other_rows.select(range(64)), other_rows.select(list(range(64, 64 + rows_of_other)))
     task = mix({"one": whole.task, "other": Task(train, train.select([]), test, whole.task.stop_strings)})
-    spec = TaskSpec("one + other", parts=(TaskSpec("t", label="one"), TaskSpec("t", label="other")))
+    specs = (TaskSpec("t", label="one"), TaskSpec("t", label="other"))
     first = replace(whole.rewards[0], applies_to=("one",))
     second = replace(whole.rewards[0], name="second", columns=(), applies_to=("other",))
     components = replace(
         whole,
-        recipe=replace(whole.recipe, task=spec),
+        recipe=replace(whole.recipe, tasks=specs),
         task=task,
         rewards=[first, second],
-        metric={"one": first, "other": second},
+        metrics={"one": first, "other": second},
     )
     assert [key for _, key in found(components)] == expected, why
 
@@ -225,7 +225,7 @@ def test_without_a_component_the_checks_that_need_none_still_run() -> None:
     whole = make_components({"lora_target_modules": ["lm_head"], "num_generations": 7})
     expected = [("lora-on-head", "lora_target_modules"), ("incomplete-group", "num_generations")]
     without_data = RunComponents(whole.recipe, tokenizer=whole.tokenizer, config=whole.config)
-    without_model = RunComponents(whole.recipe, task=whole.task, rewards=whole.rewards, metric=whole.metric)
+    without_model = RunComponents(whole.recipe, task=whole.task, rewards=whole.rewards, metrics=whole.metrics)
     assert found(without_data) == found(without_model) == expected
 
 

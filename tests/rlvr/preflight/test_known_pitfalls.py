@@ -93,7 +93,7 @@ def interrupted(folder: Path, patch: pytest.MonkeyPatch) -> None:
     from rlvr.scoring.registry import load_task
 
     recipe = load_recipe(DEMO, ["--output_dir", str(folder / "run"), "--report_to", "none", "--learning_rate", "0.01"])
-    identity = Identity.of(recipe, load_task(recipe.task).train, 1, "python")
+    identity = Identity.of(recipe, load_task(recipe.tasks[0]).train, 1, "python")
     checkpoint = folder / "run" / "checkpoint-3"
     checkpoint.mkdir(parents=True)
     RunStatus(folder / "run", identity, writes=True).update("interrupted")

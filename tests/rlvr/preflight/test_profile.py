@@ -149,7 +149,7 @@ def test_totals_without_a_spread_are_refused(totals: tuple[float | None, ...], w
     ],
 )
 def test_a_generation_counts_all_its_updates(settings: dict[str, Any], steps: int, why: str) -> None:
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     assert steps_of_each(recipe, 2) == steps, why
 
 

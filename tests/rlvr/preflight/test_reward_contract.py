@@ -19,7 +19,7 @@ from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 
-RECIPE = Recipe(Path("r.yaml"), TaskSpec("sums"), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
+RECIPE = Recipe(Path("r.yaml"), (TaskSpec("sums"),), (RewardSpec("r"),), None, {"on_reward_error": "raise"})
 
 
 def right(completions: list[Any], final_answer: list[str], **kwargs: Any) -> list[float]:

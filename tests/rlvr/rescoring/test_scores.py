@@ -472,7 +472,7 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
         "output_dir": str(tmp_path),
         **{key: default for key, (_, default) in schema.OWN.items()},
     }
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
     tokenizer = models.load_tokenizer(recipe, chat=True)
     identity = Identity.of(recipe, data, 1, "python")
@@ -480,7 +480,7 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
         recipe,
         task,
         rewards,
-        rewards[0],
+        {"": rewards[0]},
         tokenizer,
         Scorer(rewards),
         identity,

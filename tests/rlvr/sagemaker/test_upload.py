@@ -94,7 +94,7 @@ def test_a_data_file_gets_a_channel_and_the_recipe_names_its_path_there(tmp_path
     files = packed(tmp_path, JSONL)
     (file,) = in_channel(files, "data")
     assert file.source.read_bytes() == (working_folder / "rows.jsonl").read_bytes()
-    assert files.recipe.task.options["path"] == f"{INPUT}/data/{file.name}"
+    assert files.recipe.tasks[0].options["path"] == f"{INPUT}/data/{file.name}"
 
 
 def test_a_data_folder_is_uploaded_without_caches_and_version_control(tmp_path: Path, working_folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_data_folder_is_uploaded_without_caches_and_version_control(tmp_path: 
         (working_folder / name).parent.mkdir(parents=True, exist_ok=True)
         (working_folder / name).write_text("{}\n", encoding="utf-8")
     files = packed(tmp_path, ["--task", "{name: gsm8k, path: data}"])
-    root = files.recipe.task.options["path"].removeprefix(f"{INPUT}/data/")
+    root = files.recipe.tasks[0].options["path"].removeprefix(f"{INPUT}/data/")
     assert [file.name.removeprefix(f"{root}/") for file in in_channel(files, "data")] == [
         "train.jsonl",
         "sub/test.jsonl",
@@ -113,7 +113,7 @@ def test_channels_of_the_section_replace_the_tasks_data(tmp_path: Path, working_
     words = ["--task", "{name: jsonl, path: elsewhere, seed: 3}", "--sagemaker.channels", "{train: s3://b/train}"]
     files = packed(tmp_path, words)
     assert not files.problems and not in_channel(files, "data"), "the data need not be on this machine"
-    assert files.recipe.task.options == {"path": INPUT, "seed": 3}
+    assert files.recipe.tasks[0].options == {"path": INPUT, "seed": 3}
 
 
 def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_two_files_of_one_name_get_different_paths(tmp_path: Path, working_folde
     files = packed(tmp_path, ["--task", "{name: jsonl, path: rows.jsonl, pass_rates: held/rows.jsonl}"])
     names = [file.name for file in in_channel(files, "data")]
     assert len(set(names)) == len(names) == 2
-    assert {files.recipe.task.options[key] for key in ("path", "pass_rates")} == {
+    assert {files.recipe.tasks[0].options[key] for key in ("path", "pass_rates")} == {
         f"{INPUT}/data/{name}" for name in names
     }
 
@@ -133,14 +133,14 @@ def test_the_data_of_each_task_of_a_mixture_is_uploaded(tmp_path: Path, working_
     names = [file.name for file in in_channel(files, "data")]
     assert len(set(names)) == 2 and not files.problems
     job = load_recipe(files.code / "recipe.yaml")
-    assert [part.options["path"] for part in job.task.parts] == [f"{INPUT}/data/{name}" for name in names]
-    assert job.task.labels == ("one", "other")
+    assert [part.options["path"] for part in job.tasks] == [f"{INPUT}/data/{name}" for name in names]
+    assert [part.label for part in job.tasks] == ["one", "other"]
 
 
 @pytest.mark.parametrize("dataset", ["openai/gsm8k", "AI-MO/NuminaMath-1.5", "someone/rows-v0.2-clean"])
 def test_a_dataset_of_the_hub_is_not_uploaded(tmp_path: Path, dataset: str) -> None:
     files = packed(tmp_path, ["--task", f"{{name: jsonl, path: {dataset}}}"])
-    assert files.recipe.task.options["path"] == dataset and not files.problems
+    assert files.recipe.tasks[0].options["path"] == dataset and not files.problems
 
 
 def test_missing_data_is_a_problem(tmp_path: Path, working_folder: Path) -> None:

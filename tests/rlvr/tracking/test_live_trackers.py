@@ -41,7 +41,7 @@ from rlvr.tracking.final_results import add_results
 
 where = [{"url": "http://me:hush@host"}]
 settings = {"output_dir": "one", "seed": 7, "reward_backends": where, "hub_token": "hush", "project": "sums"}
-recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
 finding = Finding("alarm", "cut-off", "completions/clipped_ratio", "all are cut off, " * 9, "Raise it.", 3)
 arguments = TrainingArguments("one", report_to=["wandb", "trackio"], run_name="one", project="sums", use_cpu=True)
 state, control = TrainerState(is_world_process_zero=True, max_steps=4), TrainerControl()
@@ -169,7 +169,7 @@ def test_a_tracker_that_refuses_or_hangs_is_dropped(
     hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_trackers, "WAIT_S", 0.2)
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, {"output_dir": str(tmp_path)})
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, {"output_dir": str(tmp_path)})
     arguments = SimpleNamespace(to_dict=dict, report_to=["tensorboard", "clearml"])
     callback = Callback(hangs)
     tracker = LiveTracker("clearml", callback, recipe, arguments.report_to)

@@ -261,7 +261,7 @@ def test_params_are_the_recipe_redact() -> None:
 
 def test_the_users_variables_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"output_dir": str(tmp_path / "run"), "report_to": "mlflow", "model_name_or_path": "m"}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     for name, value in {
         "MLFLOW_TRACKING_URI": "http://a:b@mine",
         "MLFLOW_EXPERIMENT_NAME": "mine",
@@ -283,5 +283,5 @@ def test_the_users_variables_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_recipe_without_mlflow_has_no_tracker(tmp_path: Path) -> None:
     settings = {"output_dir": str(tmp_path / "run"), "report_to": ["tensorboard"]}
-    recipe = Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     assert mlflow_tracker.make_tracker(recipe) is None

@@ -28,7 +28,7 @@ FSDP1 = {**DDP, "ACCELERATE_USE_FSDP": "true"}
 
 def recipe(**settings: Any) -> Recipe:
     settings = {"model_name_or_path": "m", "output_dir": "no-such-run", "use_peft": True, **settings}
-    return Recipe(Path("r.yaml"), TaskSpec("t"), (RewardSpec("r"),), None, settings)
+    return Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_a_written_recipe_is_the_same_recipe(path: Path, tmp_path: Path) -> None
     assert values(again) == values(recipe)
     assert ModelConfig(**model_settings(again)) == ModelConfig(**model_settings(recipe))
     assert model_init_options(again) == model_init_options(recipe)
-    assert (again.task, again.rewards, again.evaluation) == (recipe.task, recipe.rewards, recipe.evaluation)
+    assert (again.tasks, again.rewards, again.evaluation) == (recipe.tasks, recipe.rewards, recipe.evaluation)
     rows = Dataset.from_dict({"prompt": ["p"]})
     identities = [Identity.of(one, rows, 1, "python") for one in (recipe, again)]
     assert identities[0].differences(identities[1]) == identities[1].differences(identities[0]) == []

@@ -98,7 +98,7 @@ def build(
     task = Task(train=data, validation=held_out, test=data.select([]), stop_strings=stop_strings)
     recipe = Recipe(
         path=Path("r.yaml"),
-        task=TaskSpec("t"),
+        tasks=(TaskSpec("t"),),
         rewards=(RewardSpec("r"),),
         evaluation=None,
         settings={**BASE, "output_dir": str(folder), **(settings or {})},
@@ -112,7 +112,7 @@ def build(
         recipe,
         task,
         rewards,
-        rewards[0],
+        {"": rewards[0]},
         tokenizer,
         Scorer(rewards),
         identity,
@@ -184,7 +184,7 @@ def test_the_plan_of_the_preflight_is_what_happens(tmp_path: Path, settings: dic
     config = models.load_config(recipe)
     reward = trainer._rewards[0]
     plan = RunComponents(
-        recipe, task=task, rewards=[reward], metric=reward, tokenizer=trainer.processing_class, config=config
+        recipe, task=task, rewards=[reward], metrics={"": reward}, tokenizer=trainer.processing_class, config=config
     ).plan
     with contextlib.suppress(training.TrainingError):  # two tokens earn everybody the same
         train(trainer, recipe)
