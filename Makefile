@@ -9,8 +9,9 @@ PIP    := $(if $(UV),$(UV) pip install --quiet --python $(VENV)/python,$(VENV)/p
 # Compiling all modules would take as long as the rest, and tests import few of them.
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
-# Four processes on two cores, since tests wait a lot. A file's tests share one process, and so what they trained.
-PYTEST := $(VENV)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores, since tests wait a lot; each imports everything. A file's tests share one process, and so
+# what they trained.
+PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo demo-programs demo-tools test test-all test-vllm lint format clean
 

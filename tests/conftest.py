@@ -23,6 +23,10 @@ from tests.support.launching import Start
 settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("any machine")
 
+# Compiled once for all processes: an image may say otherwise.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Before any test imports a library that reads them.
 os.environ.update(
     HF_HUB_OFFLINE="1",

@@ -152,7 +152,12 @@ def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(
     ("words", "rank", "printed"),
-    [([], "0", True), (["--check"], "0", True), (["--check", "--json"], "0", False), ([], "1", False)],
+    [
+        ([], "0", True),
+        pytest.param(["--check"], "0", True, marks=pytest.mark.slow),
+        pytest.param(["--check", "--json"], "0", False, marks=pytest.mark.slow),
+        pytest.param([], "1", False, marks=pytest.mark.slow),
+    ],
 )
 def test_a_line_is_printed_before_heavy_imports(words: list[str], rank: str, printed: bool, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit(9)")
@@ -179,6 +184,7 @@ SHORT = ["--max_steps", "2", "--task.train_rows", "64", "--evaluation.rows", "8"
 SHORT += ["--per_device_train_batch_size", "16", "--warmup_steps", "0"]
 
 
+@pytest.mark.slow
 def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), "--check", "--world_size"]
     assert run_grpo.main([*words, "8"]) == 0
@@ -193,6 +199,7 @@ def test_check_judges_for_the_processes_that_are_meant(tmp_path: Path, capsys: p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_quoted_fragment_is_in_the_code(fragment: str) -> None:
     assert is_in_the_code(fragment)
 
 
+@pytest.mark.slow
 def test_an_outdated_fragment_is_detected() -> None:
     assert not is_in_the_code("load_in_4bit with use_vllm: all is well")
 

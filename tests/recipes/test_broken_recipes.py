@@ -15,6 +15,9 @@ from tests.support.cases import cases
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "demo-arithmetic.yaml"
 DEMO = re.sub(r" *# .*", "", RECIPE.read_text(encoding="utf-8"))  # without comments, which name keys too
 TASK = "task:\n  name: arithmetic"
+# A check reads each row several times.
+SMALL = DEMO.replace(TASK, f"{TASK}\n  train_rows: 96\n  test_rows: 16")
+FEW_ROWS = ["--task.train_rows", "96", "--task.test_rows", "16"]
 OWN = """task:
   name: jsonl
   path: rows.jsonl
@@ -57,7 +60,7 @@ def test_a_mistake_is_one_error_with_its_place(
 ) -> None:
     assert right in DEMO
     text = DEMO.replace(right, wrong, 1)
-    [problem] = errors(folder, capsys, text)
+    [problem] = errors(folder, capsys, text, *(FEW_ROWS if TASK in text else ()))
     assert (problem["kind"], problem.get("key")) == (kind, key), why
     line = next((number for number, line in enumerate(text.splitlines(), 1) if at and at in line), None)
     if line is not None:
@@ -73,7 +76,7 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
 def test_a_mistake_on_the_command_line_has_no_line_of_the_file(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str, key: str | None, why: str
 ) -> None:
-    [problem] = errors(folder, capsys, DEMO, *words)
+    [problem] = errors(folder, capsys, SMALL, *words)
     assert (problem["kind"], problem.get("key"), problem.get("line")) == (kind, key, None), why
     assert key is None or f"--{key.split('.')[0]}" in problem["message"] or f".{key}:" in problem["message"]
 
@@ -81,18 +84,18 @@ def test_a_mistake_on_the_command_line_has_no_line_of_the_file(
 def test_an_error_of_a_section_names_its_keys_of_the_command_line(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [problem] = errors(folder, capsys, DEMO, "--rewards.math_correctness.options.tolerance", "-1")
+    [problem] = errors(folder, capsys, SMALL, "--rewards.math_correctness.options.tolerance", "-1")
     assert "with --rewards.math_correctness.options.tolerance on the command line: " in problem["message"]
 
 
 def test_an_error_of_the_text_is_printed_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "recipe.yaml").write_text(DEMO.replace("type: linear", "type: linaer"), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(SMALL.replace("type: linear", "type: linaer"), encoding="utf-8")
     assert run_grpo.main(["--config", "recipe.yaml", "--check"]) == 2
     output = capsys.readouterr()
     assert output.out == "" and output.err.count("lr_scheduler_type") == 1
 
 
 def test_names_with_commas_are_a_list(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "recipe.yaml").write_text(DEMO.replace("all-linear", "q_proj, v_proj"), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(SMALL.replace("all-linear", "q_proj, v_proj"), encoding="utf-8")
     assert run_grpo.main(["--config", "recipe.yaml", "--check"]) == 0
     capsys.readouterr()

@@ -288,7 +288,7 @@ def test_activations_are_those_that_autograd_saves(kind: str, attention: str, ch
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("kind", ["full, float32", "LoRA or QLoRA, bfloat16"])
+@pytest.mark.parametrize("kind", ["full, float32", pytest.param("LoRA or QLoRA, bfloat16", marks=pytest.mark.slow)])
 def test_the_fullest_moment_of_a_real_step_is_within_a_fifth_of_the_estimate(kind: str, checkpointing: bool) -> None:
     settings, launcher = real.KINDS[kind]
     case = real.Case(real.small(), {**settings, "activation_checkpointing": checkpointing}, launcher, rows=2)

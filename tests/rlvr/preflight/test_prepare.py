@@ -14,11 +14,12 @@ from rlvr.preflight.components import TargetMachine
 from rlvr.preflight.prepare import prepare_run
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
+FEW_ROWS = ["--task.train_rows", "96", "--task.test_rows", "100"]  # fewer test rows are warned of
 
 
 def refusal(words: list[str], **target: Any) -> InputError:
     """The error for the demonstration's recipe with these overrides."""
-    recipe = load_recipe(DEMO, words)
+    recipe = load_recipe(DEMO, [*FEW_ROWS, *words])
     with pytest.raises(InputError) as caught, prepare_run(recipe, TargetMachine(**target), only_check=True):
         raise AssertionError("no problem was found")
     return caught.value
@@ -64,7 +65,9 @@ def test_an_optimizer_that_transformers_cannot_make_is_refused(words: list[str],
 
 
 def test_an_optimizer_with_options_is_accepted() -> None:
-    with prepare_run(load_recipe(DEMO, ["--optim", "sgd", "--optim_args", "momentum=0.9"]), only_check=True) as run:
+    with prepare_run(
+        load_recipe(DEMO, [*FEW_ROWS, "--optim", "sgd", "--optim_args", "momentum=0.9"]), only_check=True
+    ) as run:
         assert run.plan.steps == 60
 
 
@@ -109,7 +112,7 @@ def test_a_recipe_with_errors_in_its_text_is_checked_as_far_as_possible() -> Non
     words = ["--lerning_rate", "1e-3", "--per_device_train_batch_size", "eight", "--evaluation.split", "train"]
     words += ["--rewards", "[{name: math_correctness, gate: nothing}, answer_format, answer_format]"]
     with pytest.raises(RecipeError) as caught:
-        load_recipe(DEMO, [*words, "--output_dir", "elsewhere"])
+        load_recipe(DEMO, [*FEW_ROWS, *words, "--output_dir", "elsewhere"])
     problems, rest = caught.value.problems, caught.value.rest
     assert len(problems) == 5
     assert rest is not None and rest.settings["output_dir"] == "elsewhere"

@@ -120,6 +120,13 @@ HACKABLE: dict[str, Check] = {
     "the form outweighs the answer": lambda t, g, p: (tag(t) == g) + 2.0 * t.startswith("<think>"),
     "agrees with itself": lambda t, g, p: len(numbers(t)) > 1 and numbers(t)[0] == numbers(t)[-1],
 }
+# Of different kinds: a search, eval(), a comparison with nan, a form that outweighs the answer.
+SMOKE = {
+    "any number of the text is the answer",
+    "eval() of the completion",
+    "a distance to nan is not too large",
+    "the form outweighs the answer",
+}
 HACKABLE_PROGRAMS: dict[str, Check] = {
     "exit code 0 passes": lambda t, g, p: verdict_of(program(t)) in ("AC", "WA"),
     "the program prints its result": lambda t, g, p: verdict_of(program(t)) == "AC",
@@ -172,7 +179,10 @@ def own(function: Any, weight: float = 1.0, gate: str | None = None, **options: 
     return Reward(function.__name__, function, options=options, weight=weight, gate=gate)
 
 
-@pytest.mark.parametrize("why", HACKABLE)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "why", [pytest.param(why, marks=[pytest.mark.smoke] if why in SMOKE else []) for why in HACKABLE]
+)
 def test_a_reward_with_a_mistake_is_broken(why: str) -> None:
     findings = attacked(sums(HACKABLE[why]), reward_of(HACKABLE[why]))
     assert findings.verdict == "broken", findings.sentences()
@@ -186,6 +196,7 @@ def test_a_judge_of_programs_with_a_mistake_is_broken(why: str) -> None:
     assert findings.verdict == "broken", findings.sentences()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("checks", "verdict"), [(LENIENT, "lenient"), (SOUND, "holds")], ids=["lenient", "sound"])
 def test_a_lenient_reward_is_not_broken_and_a_sound_one_holds(checks: dict[str, Check], verdict: str) -> None:
     found = {why: attacked(sums(check), reward_of(check)) for why, check in checks.items()}

@@ -360,8 +360,10 @@ def test_charts_use_the_colours_and_fonts_of_the_page(page_path: Path) -> None:
     assert "DejaVu" not in drawings
 
 
-def test_the_same_run_gives_the_same_page(run_dir: Path) -> None:
-    assert write_report(run_dir).read_bytes() == write_report(run_dir).read_bytes()
+def test_the_same_run_gives_the_same_page(run_dir: Path, drawn: dict[str, str]) -> None:
+    first = write_report(run_dir).read_bytes()
+    drawn.clear()
+    assert write_report(run_dir).read_bytes() == first
 
 
 def test_a_token_in_the_recipe_is_not_shown(page_path: Path) -> None:

@@ -147,9 +147,8 @@ def commanded(service: TrainingService, working_folder: Path, sagemaker: Sagemak
     return run_all
 
 
-@pytest.mark.smoke
 def test_all_commands_of_a_job_on_one_host(commanded: Commanded, sagemaker: Sagemaker) -> None:
-    done = commanded("--sagemaker.keep_alive_s", "600")
+    done = commanded(*FEW_ROWS, "--sagemaker.keep_alive_s", "600")
     assert done.job.keep_alive_s == 0, "cleanup ended the warm pool"
     assert sagemaker("submit", "--config", "gone.yaml").returncode == 2
 
@@ -265,6 +264,7 @@ def test_a_stopped_job_has_not_failed_and_resumes_from_its_checkpoint(
     )
 
 
+@pytest.mark.smoke
 def test_a_profile_is_followed_to_its_projection_and_leaves_no_run(
     service: TrainingService, working_folder: Path, sagemaker: Sagemaker
 ) -> None:

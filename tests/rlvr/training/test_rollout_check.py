@@ -49,15 +49,23 @@ def without_turn(prompt: list[int]) -> list[int]:
     return prompt[:-3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "settings", "kind", "step"),
     [
-        pytest.param({"receive": keep(lambda syncs: 0)}, LORA, "no-adapter", 1, id="an adapter never arrives"),
+        pytest.param(
+            {"receive": keep(lambda syncs: 0)},
+            LORA,
+            "no-adapter",
+            1,
+            id="an adapter never arrives",
+            marks=pytest.mark.smoke,
+        ),
         pytest.param({"receive": keep(lambda syncs: max(syncs - 1, 0))}, LORA, "no-adapter", 1, id="one step old"),
         pytest.param(
             {"receive": keep(lambda syncs: syncs - syncs // 2)}, LORA, "wrong-policy", 2, id="one step old later"
         ),
-        pytest.param({"receive": scaled(0.5)}, LORA, "wrong-policy", 1, id="half the scale"),
+        pytest.param({"receive": scaled(0.5)}, LORA, "wrong-policy", 1, id="half the scale", marks=pytest.mark.smoke),
         pytest.param({"receive": scaled(2.0)}, LORA, "wrong-policy", 1, id="twice the scale"),
         pytest.param({"receive": scaled(0.0, ".layers.1.")}, LORA, "wrong-policy", 1, id="a layer is dropped"),
         pytest.param({"receive": another_adapter}, LORA, "wrong-base", 0, id="the id of another adapter"),
@@ -85,10 +93,11 @@ def test_a_fault_is_caught_at_its_first_step(
     assert (caught.value.kind, trainer.state.global_step) == (kind, step), caught.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"num_iterations": 2}, "a generation is used for two updates"),
+        pytest.param({"num_iterations": 2}, "a generation is used for two updates", marks=pytest.mark.smoke),
         ({"steps_per_generation": 2}, "and here, for two batches"),
         ({"gradient_accumulation_steps": 3, "steps_per_generation": 2}, "weights are not sent before each generation"),
         ({"lora_dropout": 0.2}, "TRL's log probabilities vary"),
@@ -103,6 +112,7 @@ def test_an_honest_run_is_not_stopped(tmp_path: Path, settings: dict[str, Any], 
     assert any("sampling/logit_difference" in line for line in lines), why
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_what_was_expected(tmp_path: Path) -> None:
     settings = {**STEPS, **LORA, "save_strategy": "steps", "save_steps": 1, "max_steps": 2}
     trainer, recipe, _ = build(tmp_path, by_chance, settings=settings)

@@ -321,6 +321,7 @@ def test_a_run_that_was_stopped_and_continued_equals_one_that_was_left_alone(
     assert torch.equal(weights, training.fingerprint(second))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [4, 6], ids=["at the end of an epoch", "in the second epoch"])
 def test_a_run_that_continues_in_a_later_epoch_has_its_order_of_prompts(tmp_path: Path, step: int) -> None:
     settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2}
@@ -331,10 +332,11 @@ def test_a_run_that_continues_in_a_later_epoch_has_its_order_of_prompts(tmp_path
     assert torch.equal(training.fingerprint(again), weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "fails_after"),
     [
-        ({"logging_steps": 2}, 3),  # within an epoch, between two log lines
+        pytest.param({"logging_steps": 2}, 3, marks=pytest.mark.smoke),  # within an epoch, between two log lines
         ({"logging_steps": 2}, 4),  # at the first step of an epoch, whose order is drawn before
         ({"steps_per_generation": 3, "gradient_accumulation_steps": 2}, 4),  # at the second microbatch of its step
     ],
