@@ -150,7 +150,7 @@ def test_a_program_is_judged_once_in_a_task_whoever_asks(puppets: Path, line: Ra
         scored = scoring.score(prompts, completions, {"tests": [[dict(test) for test in TESTS] for _ in completions]})
     assert not scored.failures, scored.failures[0].message
     assert scored.values == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]] * 6
-    assert notebook.read_text() == "x" * 3 * 3
+    assert 3 <= len(notebook.read_text()) <= 3 * 3, "a process keeps what it has judged for its next task"
 
 
 def test_rows_are_validated_on_the_server(line: RayDriverClient) -> None:
