@@ -18,7 +18,6 @@ from typing import Any
 
 from rlvr.config import foreign_keys, project, schema
 from rlvr.config.inheritance import KEY as EXTENDS
-from rlvr.config.inheritance import text_in_full
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe_text import RecipeText
@@ -271,11 +270,6 @@ def require_one_task(recipe: Recipe, what: str) -> None:
         labels = ", ".join(task.label for task in recipe.tasks)
         message = f"{what} takes one task, and {recipe.path} has several: {labels}. {fix}"
         raise InputError(message, kind="several-tasks", key="tasks")
-
-
-def extended_text(recipe: Recipe) -> str | None:
-    """Return the recipe with the keys of what it extends, and where each is from; None if it extends nothing."""
-    return text_in_full(recipe.as_dict(), recipe.lines, recipe.path)
 
 
 def _locate_plugins(content: dict[str, Any], text: RecipeText) -> None:

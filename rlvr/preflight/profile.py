@@ -34,7 +34,7 @@ from rlvr.preflight.projection import (
     project_training,
     stretch_to,
 )
-from rlvr.preflight.sampled_scores import ScoredCompletions, constant_total
+from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
 from rlvr.training import train
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
@@ -80,7 +80,7 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     generations = recorder.generations()
     table = ScoredCompletions.of(recorder.tables, prepared)
     console.info("\n".join(["", *_phase_lines(generations, recipe), *_memory_lines(trainer, prepared), *table.lines()]))
-    if (problem := constant_total(table)) is not None:
+    for problem in constant_rewards(table, prepared):
         console.info(f"\n  {problem}")
     if recorder.stopped_early:
         console.info(

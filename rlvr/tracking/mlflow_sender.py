@@ -82,7 +82,7 @@ def main() -> None:
         with contextlib.suppress(OSError):  # the trainer may have died
             print(f"{below_bar}{console.wrap(f'  {text}', console.columns(output))}", file=output, flush=True)
 
-    trainer_pid = os.getppid()
     settings = json.loads(io.FileIO(0, closefd=False).readline() or "{}")  # unbuffered: select sees the next line
     if settings:
-        follow(MLflowRun(settings, report), trainer_pid, report)
+        # Not os.getppid(): the trainer may have died while this process imported MLflow.
+        follow(MLflowRun(settings, report), settings["trainer_pid"], report)

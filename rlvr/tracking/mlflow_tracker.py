@@ -93,7 +93,7 @@ class MLflowTracker:
         except OSError as error:
             print_message(f"Not tracked in MLflow: its process can't be started ({error.strerror}).")
         else:
-            self._write(json.dumps(self.settings))
+            self._write(json.dumps({**self.settings, "trainer_pid": os.getpid()}))
 
     def close(self, status: str, timeout_s: float = 30) -> None:
         """Send the rest and the status; say if not everything is sent in time.

@@ -98,7 +98,6 @@ def test_a_wrong_key_is_refused(server: RewardServer, header: str | None, status
         (("--shutdown_timeout_s", "-1"), {}, "--shutdown_timeout_s", "a time before the signal"),
         (("--shutdown_timeout_s", "nan"), {}, "--shutdown_timeout_s", "no number"),
         (("--max_test_time_s", "0"), {}, "--max_test_time_s", "no program could run"),
-        (("--label_column", "gold"), {}, "gold", "a column that no reward reads"),
     ],
 )
 def test_a_server_with_wrong_or_unsafe_settings_does_not_start(
