@@ -100,7 +100,7 @@ class RecipeTrainer(TrlSeam):
         """Log what only the trainer knows of this rank's rows; `arguments` are those of TRL's call of the rewards."""
         self._failures = scored.failures
         self.silent_s, self.silent = scored.outage_s, scored.outage_of
-        columns: dict[str, list[Any]] = self.turns.columns() if self.environments is not None else {}
+        columns: dict[str, list[Any]] = self.turns.columns() if self.played_environments is not None else {}
         logged = scored.logged | columns.keys()
         if self._tasks:
             columns[TASK] = arguments[TASK]
@@ -111,8 +111,8 @@ class RecipeTrainer(TrlSeam):
             arguments["log_extra"](name, values)
 
     def score_rows(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
-        if self.environments is not None:
-            raw[self._failed_environments(self.environments)] = torch.nan
+        if self.played_environments is not None:
+            raw[self._failed_environments(self.played_environments)] = torch.nan
         if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
             on_error = self.settings["on_reward_error"]
             raise_or_report(self._failures, is_silent=self.silent_s > 0, on_error=on_error)
@@ -168,11 +168,11 @@ class RecipeTrainer(TrlSeam):
             self.metrics["completions/clipped_ratio"][-1] = gathered[:, 1].mean().item()
         for name in ("mean", "min", "max"):
             self.metrics[f"prompts/{name}_length"].append(getattr(gathered[:, 0], name)().item())
-        if self.environments is not None:
+        if self.played_environments is not None:
             self.turns = ToolTurns(
                 completions, tool_mask, finished, self.max_tool_calling_iterations, self.result_seconds
             )
-            self._add_tool_metrics(self.environments)
+            self._add_tool_metrics(self.played_environments)
 
     def _add_tool_metrics(self, environments: Environments) -> None:
         """Add what TRL doesn't log of tool calls; collective."""

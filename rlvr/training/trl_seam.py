@@ -78,7 +78,7 @@ class TrlSeam(GRPOTrainer):
         self.stop_strings = stop_strings
         self.checkpoints = checkpoints
         self.dynamic_sampler = dynamic_sampler
-        self.environments = environments
+        self.played_environments = environments
         self.turns = ToolTurns()  # of the last generation
         self.result_seconds: list[tuple[dict[str, Any], float | None]] = []  # of its messages of tools (`resolve`)
         self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
@@ -120,11 +120,11 @@ class TrlSeam(GRPOTrainer):
 
     def sample_round(self, inputs: Any) -> dict[str, Any]:
         """Complete and score these rows of this rank; collective."""
-        if self.environments is not None:
-            self.environments.begin(inputs, self._step)
+        if self.played_environments is not None:
+            self.played_environments.begin(inputs, self._step)
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         self.correct_batch(batch, len(inputs))
-        if self.environments is not None:
+        if self.played_environments is not None:
             rows = len(inputs) * self.accelerator.num_processes
             self.replace_last_logged("completion", as_table(self.last_logged("completion", rows)))
         return batch
@@ -169,7 +169,7 @@ class TrlSeam(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         started = time.perf_counter()
-        if self.environments is not None:
+        if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
         raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rewards = self.score_rows(raw, inputs)
@@ -196,8 +196,8 @@ class TrlSeam(GRPOTrainer):
         """End the environments' workers, and vLLM if it runs in this process: their memory is free afterwards."""
         if self._own_rollouts is not None:
             self._own_rollouts.close()
-        if self.environments is not None:
-            self.environments.workers.close()
+        if self.played_environments is not None:
+            self.played_environments.workers.close()
 
     # ------------------------------------------------------------------------------------------------------------------
     # Updates, epochs and checkpoints
@@ -208,7 +208,7 @@ class TrlSeam(GRPOTrainer):
         self._update_s += time.perf_counter() - started - (sum(self._seconds.values()) - seconds_before)
         if self._step % self.current_gradient_accumulation_steps == 0:
             for name, seconds in self._seconds.items():
-                if name != "tools" or self.environments is not None:
+                if name != "tools" or self.played_environments is not None:
                     self.metrics[f"time/{name}"].append(seconds)
             self.metrics["time/update"].append(self._update_s)
             self._seconds, self._update_s = dict.fromkeys(self._seconds, 0.0), 0.0

@@ -160,6 +160,20 @@ def test_no_public_name_of_ours_replaces_one_of_trl() -> None:
     assert {name for name in ours if not name.startswith("_") and hasattr(GRPOTrainer, name)} == overridden
 
 
+def test_no_attribute_of_ours_replaces_one_that_trl_sets() -> None:
+    """Such as TRL's `environments`, the objects of a batch. vLLM's are replaced on purpose (`generate_with`)."""
+
+    def assigned(*classes: Any) -> set[str]:
+        source = "".join(inspect.getsource(one) for one in classes)
+        targets = re.findall(r"^ +((?:self\.\w+(?:: [^=\n]+)?(?:, | = ))+)", source, re.MULTILINE)
+        return {name for target in targets for name in re.findall(r"self\.(\w+)", target)}
+
+    private = {"_step", "_buffered_inputs", "_current_train_step_time", "_tr_loss", "_globalstep_last_logged"}
+    on_purpose = {"use_vllm", "vllm_generation", "_last_loaded_step", "control"}
+    assert {"environments", "_step"} <= assigned(GRPOTrainer) and "played_environments" in assigned(TrlSeam)
+    assert assigned(TrlSeam, RecipeTrainer) & assigned(GRPOTrainer, Trainer) <= private | on_purpose
+
+
 def test_no_other_module_names_a_private_member_of_the_trainer() -> None:
     """Neither its methods nor what it sets in itself; not those either that its own methods only call."""
     source = "".join(inspect.getsource(one) for one in (GRPOTrainer, Trainer))
