@@ -24,7 +24,7 @@ CHECKED = (
     "artifacts/resumption",
     "artifacts/run_lock",
     "scoring/backends/base",
-    "scoring/backends/*/backend",
+    "scoring/backends/*/*_backend",
 )
 
 
