@@ -24,7 +24,6 @@ from pathlib import Path
 
 from rlvr import console
 from rlvr.artifacts.run_lock import lock_before_launch
-from rlvr.config.recipe import RecipeError, load_recipe
 from rlvr.errors import FailedRun, InputError, Problem, disk_full, problems_as_json
 from rlvr.formatting import count
 from rlvr.preflight import LAUNCHERS, PROFILE_MINUTES
@@ -63,6 +62,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def execute(options: argparse.Namespace, overrides: Sequence[str], started: float) -> int:
     """Read the recipe, and check, profile or run it; return the exit code."""
+    from rlvr.config.recipe import RecipeError, load_recipe  # needs a package: after `are_installed`
+
     try:
         recipe, problems = load_recipe(options.config, overrides), tuple[Problem, ...]()
     except RecipeError as error:

@@ -55,6 +55,8 @@ def check_lora_targets(components: RunComponents) -> Iterator[Problem]:
         adapted = get_peft_model(model, config, low_cpu_mem_usage=True).targeted_module_names
     except (ValueError, re.error) as error:
         hint = f" A list of one is a pattern of whole names: write '.*{targets[0]}', or name several." * is_single
+        if isinstance(targets, str) and nearest(targets.lower(), ["all-linear"]):
+            hint = " Did you mean all-linear?"
         yield Problem(f"{TARGETS}: PEFT refuses {targets!r}: {first_line(error)}{hint}", "refused-by-trl", TARGETS)
         return
     if "lm_head" in adapted:
