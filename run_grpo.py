@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         if options.json:
             console.print_json(problems_as_json(error.problems))
-        elif str(error):
+        elif str(error):  # empty if `execute` has printed all of it
             console.error(str(error))
         if options.check and not options.json:
             errors = sum(problem.level == "error" for problem in error.problems)
@@ -69,7 +69,7 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
     except RecipeError as error:
         if not options.check or error.rest is None:
             raise
-        recipe, problems = error.rest, error.problems  # check as far as possible
+        recipe, problems = error.rest, error.problems  # check what is left without its wrong keys
         if not options.json:
             console.error(str(error))
     if not options.json:  # the imports take half a minute on a busy machine

@@ -27,7 +27,7 @@ def code_format(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Check the form of the model's own turn.
+    """Check the form of the answer, without thoughts and invented next problems; with `tags` also of the thoughts.
 
     Args:
         prompts: strings, or lists of chat messages. Only the start of the answer is read from them.
@@ -36,6 +36,7 @@ def code_format(
         style: "block" or "tags".
         opened: whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true`
             for a chat template that ends in <think>, which is not visible here.
+        log_extra: passed by GRPOTrainer and by `scripts/score.py --why`, which alone shows the reasons.
 
     Returns:
         1.0 or 0.0 for each completion.
@@ -44,7 +45,8 @@ def code_format(
         InputError: a language is unknown.
     """
     languages = language if isinstance(language, list) else [language] * len(completions)
-    faults = [form_fault(*row, style, opened) for row in zip(completions, prompts, languages, strict=True)]
+    rows = zip(completions, prompts, languages, strict=True)
+    faults = [form_fault(completion, prompt, name, style, opened) for completion, prompt, name in rows]
     if log_extra is not None:
         log_extra(
             "code_format/why", [f"The form is wrong: {fault}." if fault else "The form is right." for fault in faults]

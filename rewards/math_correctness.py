@@ -26,7 +26,7 @@ def math_correctness(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Compare the final answer of the model's own turn with the column `final_answer`.
+    """Compare the final answer with the column `final_answer`; thoughts and invented next problems don't count.
 
     Args:
         completions: strings, or lists of chat messages.
@@ -38,9 +38,11 @@ def math_correctness(
         budget_s: limit of all algebra of a batch, in seconds; rows that are not reached get None. See `check_answers`.
         log_metric: passed by GRPOTrainer. Logs math_correctness/timed_out, the share of completions that exceeded the
             deadline, and math_correctness/unscored, the share of None.
+        log_extra: passed by GRPOTrainer and by `scripts/score.py --why`, which alone shows the reasons.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the gold is unreadable, no text or None, or the workers failed.
+        1.0 or 0.0 for each completion; None if the gold is unreadable or no text, if `budget_s` ran out, or if the
+        processes for algebra failed.
     """
     verdicts = check_answers(
         completions,
@@ -60,7 +62,7 @@ def math_correctness(
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
-    """Return for each row why its gold cannot be verified, or None. Called once before training.
+    """Return for each row why its gold cannot be verified, or None. Found by its name, and called once before training.
 
     A text that begins with `warning: ` marks a row that is usable, but suspicious.
     """

@@ -50,7 +50,7 @@ def train_and_measure(recipe: Recipe, started: float, interrupts: Sequence[int])
         stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
         console.silence_loading_bars()
         state = launch.join(recipe)
-        stack.enter_context(lock_run(recipe.output_dir, state))
+        stack.enter_context(lock_run(recipe.output_dir, state))  # of several processes; one alone holds it already
         prepared = stack.enter_context(prepare_run(recipe, state=state))
         introduce(recipe, prepared.remarks, prepared.resumption)
         stages = Stages(prepared, stop)
@@ -83,18 +83,22 @@ class Stages:
     """The stages of a prepared run: measure the base model, train, measure the trained model, report."""
 
     def __init__(self, prepared: PreparedRun, stop: StopRequest) -> None:
-        from rlvr.training import train  # imports TRL's trainer, which takes seconds: only after all checks
+        from rlvr.training import (
+            train as train_module,
+        )  # imports TRL's trainer, which takes seconds: only after all checks
 
-        self.training = train
+        self.train_module = train_module
         self.recipe, self.prepared, self.stop = prepared.recipe, prepared, stop
         self.is_main = prepared.state.is_main_process
         self.folder = self.recipe.output_dir
-        self.model_folder = train.saved_folder(self.recipe)
+        self.model_folder = train_module.saved_folder(self.recipe)
         files = prepared.source_files()
         digests = {label: digest_of_file(file) for label, file in files.items()}
         imported = imported_digests(filter(None, files.values()))
         origin = find_origin(self.recipe) if self.is_main else None
-        self.status = RunStatus(self.folder, prepared.identity, self.is_main, digests, imported, origin)
+        self.status = RunStatus(
+            self.folder, prepared.identity, self.is_main, reward_files=digests, imported_files=imported, origin=origin
+        )
         self.tracker = make_tracker(self.recipe) if self.is_main else None
         self.results: dict[str, Any] = {}
         self.sampled: SampledGroups
@@ -132,7 +136,7 @@ class Stages:
             outcome = "KILLED"
             return self.status.interrupted(str(error))
         except BaseException as error:
-            can_continue = not isinstance(error, self.training.TrainingError)
+            can_continue = not isinstance(error, self.train_module.TrainingError)
             self.status.failed(traceback.format_exc(), can_continue=can_continue)
             if isinstance(error, InputError) and self.status.facts["status"] == "trained":
                 console.error(f"{error}\n  The trained model is saved: {self.model_folder}")
@@ -152,7 +156,7 @@ class Stages:
     def measure_base(self) -> None:
         """Measure the untrained model on held-out rows.
 
-        A run that continues generates only the answers that it lacks, and the verifier judges all of them again: rows,
+        A run that continues generates only the answers that it lacks, and the metric judges all of them again: rows,
         golds and rewards may have changed since, and the trained model is measured with those of today.
         """
         if self.recipe.evaluation is None:
@@ -166,7 +170,7 @@ class Stages:
             prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, prepared.plan.generations
         )
         base.close()
-        self.training.free_memory()
+        self.train_module.free_memory()
         console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
         console.info(f"  {self.sampled.words()}")
         if self.is_main:
@@ -180,18 +184,18 @@ class Stages:
         trainer = self.prepared.build_trainer(card=self._card() if self.is_main else "")
         with self.stop:  # a signal lets the step end and a checkpoint be saved
             checkpoint = self.prepared.resumption.checkpoint
-            reason = self.training.train(trainer, self.recipe, self.stop, checkpoint)
+            reason = self.train_module.train(trainer, self.recipe, self.stop, checkpoint)
             if reason is not None:
                 raise Interrupted(reason)
-            self.training.save(trainer, self.model_folder, self.stop)
+            self.train_module.save(trainer, self.model_folder, self.stop)
             self.status.update("trained", saved=self.model_folder.name)
         trainer.end_rollouts()
         del trainer
-        self.training.free_memory()
+        self.train_module.free_memory()
         self.stop.raise_if_requested()
 
     def measure_trained(self) -> None:
-        """Measure what was saved, loaded afresh, on the same rows with the same verifier."""
+        """Measure what was saved, loaded afresh, on the same rows with the same metric."""
         if self.recipe.evaluation is None:
             return
         copy_to_all_hosts(self.model_folder, self.prepared.state)

@@ -17,7 +17,8 @@ messages:
   None.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 
-From TRL to the function of a reward there are eight frames in four files:
+From TRL (`_calculate_rewards`, called by training/trl_seam.py) to the function of a reward there are eight frames in
+four files:
 
     in the trainer's process                            in a worker's process
     scorer.py           column                          workers/fork_server_main.py  serve_items
@@ -58,7 +59,7 @@ FROM_TRL = ("prompts", "completions", "completion_ids", "trainer_state", "log_ex
 SLOW_BATCH_S = 30.0  # after which the terminal names the rewards that have not returned
 
 
-def reward_columns(
+def trl_reward_functions(
     scorer: Scorer, after: Callable[[Scored, Mapping[str, Any]], None]
 ) -> list[Callable[..., list[float | None]]]:
     """The reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column.

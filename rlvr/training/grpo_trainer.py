@@ -17,7 +17,7 @@ from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import ended
 from rlvr.scoring.call_result import RewardFailure, Scored
 from rlvr.scoring.reward import Reward, apply_gates_and_mask
-from rlvr.scoring.scorer import Scorer, reward_columns
+from rlvr.scoring.scorer import Scorer, trl_reward_functions
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
 from rlvr.training.checkpoint_writer import CheckpointWriter
@@ -49,6 +49,9 @@ class RecipeTrainer(TrlSeam):
     7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
     8. Checkpoints that are complete or absent, and continue a run bit for bit (rlvr/training/checkpoint_writer.py).
 
+    For each generation TrlSeam calls `describe_completions`, then TRL the rewards (`trl_reward_functions`, then
+    `_after_scoring`), then TrlSeam `gate_and_mask` and `correct_batch`; `add_batch_metrics` once the batch is complete.
+
     Args:
         rewards: those of the recipe, in its order.
         scorer: runs them.
@@ -77,7 +80,7 @@ class RecipeTrainer(TrlSeam):
         self._tasks = tasks
         self._validation = validation
         self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
-        self.silent_s, self.silent = 0.0, ""  # how long a reward server or Ray cluster has not answered, and which
+        self.outage_s, self.outage_of = 0.0, ""  # how long a reward server or Ray cluster has not answered, and which
         self.scored_generations = 0  # with a scored row
         self.first_weights: torch.Tensor | None = None  # `rlvr.training.train.fingerprint` before the first step
         self._failures: list[RewardFailure] = []
@@ -89,7 +92,7 @@ class RecipeTrainer(TrlSeam):
             *args,
             settings=settings,
             checkpoints=CheckpointWriter(self, identity, keep_checkpoints, card),
-            reward_funcs=reward_columns(scorer, self._after_scoring),
+            reward_funcs=trl_reward_functions(scorer, self._after_scoring),
             **kwargs,
         )
 
@@ -99,7 +102,7 @@ class RecipeTrainer(TrlSeam):
     def _after_scoring(self, scored: Scored, arguments: Mapping[str, Any]) -> None:
         """Log what only the trainer knows of this rank's rows; `arguments` are those of TRL's call of the rewards."""
         self._failures = scored.failures
-        self.silent_s, self.silent = scored.outage_s, scored.outage_of
+        self.outage_s, self.outage_of = scored.outage_s, scored.outage_of
         columns: dict[str, list[Any]] = self.turns.columns() if self.played_environments is not None else {}
         logged = scored.logged | columns.keys()
         if self._tasks:
@@ -110,12 +113,13 @@ class RecipeTrainer(TrlSeam):
         for name, values in columns.items():
             arguments["log_extra"](name, values)
 
-    def score_rows(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
+    def gate_and_mask(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
         if self.played_environments is not None:
             raw[self._failed_environments(self.played_environments)] = torch.nan
-        if torch.isnan(raw).any():  # the same on all ranks, which the collective call needs
+        # NaN: does not apply, returned None, or failed; only failures raise. Equal on all ranks, as the call needs.
+        if torch.isnan(raw).any():
             on_error = self.settings["on_reward_error"]
-            raise_or_report(self._failures, is_silent=self.silent_s > 0, on_error=on_error)
+            raise_or_report(self._failures, is_silent=self.outage_s > 0, on_error=on_error)
         tasks = gather_object([row[TASK] for row in inputs]) if self._tasks else [None] * len(raw)
         rows = apply_gates_and_mask(raw.tolist(), self._rewards, tasks)
         numbers = [[torch.nan if value is None else value for value in row] for row in rows]
@@ -151,7 +155,7 @@ class RecipeTrainer(TrlSeam):
             self._masked_generations = 0
             self.scored_generations += 1
             return
-        self._masked_generations += not self.silent_s
+        self._masked_generations += not self.outage_s  # an outage has its own limit (SyncedStopCallback)
         if self._masked_generations >= MAX_MASKED_GENERATIONS:
             raise nothing_scored(MAX_MASKED_GENERATIONS, self.scoring_nothing)
 

@@ -137,9 +137,9 @@ class SyncedStopCallback(TrainerCallback):
         own[:] = [*own[-4:], time.monotonic() - self._step_started]
         alike = self._steps_s[self.trainer.next_step_generates] or own
         late = self.stop.exceeds_limit(1.5 * max(alike) + 2 * self.trainer.checkpoints.expected_save_s)
-        silent_s = self.trainer.silent_s
-        if silent_s >= self.outage_s and self.stop.reason is None:
-            self.stop.reason = f"an outage: no {self.trainer.silent} has answered for {console.duration(silent_s)}"
+        outage_s = self.trainer.outage_s
+        if outage_s >= self.outage_s and self.stop.reason is None:
+            self.stop.reason = f"an outage: no {self.trainer.outage_of} has answered for {console.duration(outage_s)}"
         request = 2 if self.stop.reason else 1 if late else 0
         # One number a step, after which every process knows of every other's request.
         accelerator = self.trainer.accelerator

@@ -97,7 +97,7 @@ class TrlSeam(GRPOTrainer):
         """Add metrics of this rank's completions; collective."""
         raise NotImplementedError
 
-    def score_rows(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
+    def gate_and_mask(self, raw: torch.Tensor, inputs: Any) -> torch.Tensor:
         """Set `scores`, and return what the update uses of (completions of all ranks, rewards); collective."""
         raise NotImplementedError
 
@@ -172,7 +172,7 @@ class TrlSeam(GRPOTrainer):
         if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
         raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rewards = self.score_rows(raw, inputs)
+        rewards = self.gate_and_mask(raw, inputs)
         self._seconds["rewards"] += time.perf_counter() - started
         return rewards
 

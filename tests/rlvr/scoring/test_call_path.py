@@ -15,7 +15,7 @@ from rlvr.config.project import PACKAGE
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring import scorer as scorer_module
 from rlvr.scoring.registry import load_rewards
-from rlvr.scoring.scorer import Scorer, reward_columns
+from rlvr.scoring.scorer import Scorer, trl_reward_functions
 
 REWARD = """
 import traceback
@@ -46,7 +46,7 @@ def test_eight_frames_in_four_files_lead_from_trl_to_the_function(
 
     monkeypatch.setattr(socket.socket, "sendall", record)
     with Scorer(load_rewards([RewardSpec(f"{tmp_path}/frames.py")])) as scorer:
-        (column,) = reward_columns(scorer, lambda scored, arguments: None)
+        (column,) = trl_reward_functions(scorer, lambda scored, arguments: None)
         of_trl: dict[str, Any] = {"completion_ids": [[1]], "log_extra": logged.__setitem__, "log_metric": print}
         state = SimpleNamespace(global_step=1, max_steps=2, epoch=0.5)
         assert column(prompts=["p"], completions=["c"], trainer_state=state, **of_trl) == [1.0]
