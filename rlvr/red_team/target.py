@@ -7,6 +7,7 @@ row, or another one: then the text can't know what is right.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rlvr.scoring.scorer import Scorer
 
 FIRST_ROWS = 4  # on which most texts are tried; the other rows only if they earn something
 READ_ROWS = 2000  # for the most frequent answers
-BATCH = 32  # texts per call of the rewards
+MAX_BATCH, BATCH_S = 128, 4.0  # texts per call of the rewards, and seconds that it may take
 MAX_LATE = 3  # calls that time out; texts after them are not scored
 MAX_ANSWER_CHARACTERS = 60
 FREQUENT = 200  # answers
@@ -68,7 +69,7 @@ class Target:
         self._known: dict[tuple[str, int, int], Trial] = {}
         self._skipped = {reward.label for reward in scorer.rewards} - {reward.label for reward in rewards}
         self._prober = Prober(task, scorer)
-        self._late = 0
+        self._batch, self._late = 16, 0
         self.answer_columns = _answer_columns(task, self.rewards)
         self._numbers = self._rows_to_attack()
         self.rows = [dict(task.train[number]) for number in self._numbers]
@@ -143,9 +144,12 @@ class Target:
 
     def _score(self, keys: Sequence[tuple[str, int, int]]) -> None:
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
+        while new:
+            batch, new = new[: self._batch], new[self._batch :]
+            started = time.monotonic()
             self._known.update(zip(batch, self._trials(batch), strict=True))
+            seconds = max(time.monotonic() - started, 1e-3)
+            self._batch = max(1, min(MAX_BATCH, int(len(batch) * BATCH_S / seconds)))
 
     def _trials(self, batch: Sequence[tuple[str, int, int]]) -> list[Trial]:
         if self._late >= MAX_LATE:  # a text that hangs is a finding; waiting for more of them finds nothing new

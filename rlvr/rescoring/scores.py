@@ -145,7 +145,7 @@ def _score_batch(
 ) -> list[float | None]:
     try:
         return reward(**arguments, log_extra=lambda column, values: None, log_metric=lambda name, value: None)
-    except Exception as caught:  # RewardError, or what its own message raised on a completion that is no text
+    except Exception as caught:
         error = caught
     # Outside the handler, so that a row's error does not get the error of its batch as its context.
     if len(batch) > 1:

@@ -70,6 +70,7 @@ class JudgeService:
         self._check_limits(where, limits)
         return {
             **submission.model_dump(exclude={"limits", "tests"}),
+            "language": submission.language or "python",
             "tests": submission.tests,
             "limits": limits,
             "allow_weak_sandbox": self.limits.allow_weak_sandbox,

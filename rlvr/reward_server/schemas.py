@@ -80,7 +80,7 @@ class SubmittedProgram(_StrictModel):
     """One program. The fields are the arguments of `rlvr.verifiers.code.judge`."""
 
     program: str = Field(description="Its source.")
-    language: str = Field(default="python", description="python, cpp, …")
+    language: str | None = _optional("python (default), cpp, …")
     tests: list[dict[str, Any]] = Field(
         description="Each is {input, output}: texts; {call: [arguments], expected: value}: of `entry_point`; or "
         "{assert: Python}. Each may have a comparison and a tolerance of its own.",

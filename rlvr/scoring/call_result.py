@@ -42,8 +42,8 @@ class CallResult:
         """The result of a worker whose function returns the fields of a `CallResult`."""
         if result.status == "done":
             return cls(**result.value)
-        why = f"can't be called in a worker: {result.why}" if result.status == "raised" else result.why
-        return cls(status=result.status, why=why)
+        # What the function raises is in the value. An error of the worker says as little of the function as a crash.
+        return cls(status="crashed" if result.status == "raised" else result.status, why=result.why)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class FailureReporter:
             advice = " (`reward_batch_timeout_s` in the recipe)" if result.why == OUT_OF_TIME else ""
             return f"{name} has no value {where}: {result.why}{advice}."
         if result.status == "crashed":
-            return f"{name} crashed its process {where}: {result.why}."
+            return f"{name} crashed its process {where}, or its result was lost: {result.why}."
         return f"{name} {result.why}, {where}." + (f"\n{result.trace}" if result.trace else "")
 
     def _where(self, row: int | None) -> str:

@@ -31,10 +31,12 @@ four files:
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlvr import console
@@ -91,6 +93,30 @@ def trl_reward_functions(
         return column
 
     return [make(index, reward.label) for index, reward in enumerate(scorer.rewards)]
+
+
+@contextmanager
+def _in_threads(calls: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """Make calls in threads of their own, and wait for them at the end; raises their first error.
+
+    The threads are daemons: before it ends, Python waits for others, and Ctrl-C would wait for a server.
+    """
+    errors: list[BaseException] = []
+
+    def run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # raised in the caller's thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 class Scorer:
@@ -154,14 +180,15 @@ class Scorer:
         """Connect to the remote services, and return the rewards that can't be called, with the cause."""
         remote = [pair for pair in self._backends if pair[1].service]
         failures = []
-        threads = ThreadPoolExecutor(len(remote) or 1)
-        starts = [threads.submit(backend.start) for _, backend in remote]
-        for start, (indices, _) in zip(starts, remote, strict=True):
+
+        def start(indices: list[int], backend: RewardBackend) -> None:
             try:
-                start.result()
+                backend.start()
             except WorkerError as error:
                 failures.append(([self.rewards[index] for index in indices], error))
-        threads.shutdown()
+
+        with _in_threads([partial(start, *pair) for pair in remote]):
+            pass
         for _, backend in remote if failures else []:
             backend.start_timeout_s = min(backend.start_timeout_s, SHORT_START_TIMEOUT_S)
         return failures
@@ -227,14 +254,10 @@ class Scorer:
         for index, reward in enumerate(self.rewards):
             if reward.label in skipped:
                 batch.finish(index, time.monotonic(), (CallResult([None] * rows), []))
-        threads = ThreadPoolExecutor(len(self._backends) or 1)
-        with console.SlowStep(batch.waiting(), SLOW_BATCH_S) as batch.slow_step:
-            others = [threads.submit(self._score_with, batch, *pair) for pair in self._backends[:-1]]
+        others = [partial(self._score_with, batch, *pair) for pair in self._backends[:-1]]
+        with console.SlowStep(batch.waiting(), SLOW_BATCH_S) as batch.slow_step, _in_threads(others):
             for pair in self._backends[-1:]:  # in this thread, since it may be the trainer's
                 self._score_with(batch, *pair)
-            for other in others:
-                other.result()
-        threads.shutdown()
         results = [batch.results[index] for index in range(len(self.rewards))]
         logged = self.text_columns.log(results, columns, rows, log_extra, log_metric)
         outages = [(backend.outage_s(), backend.service) for _, backend in self._backends]

@@ -117,14 +117,19 @@ def item(action: Literal["call", "validate", "describe"], **fields: Any) -> byte
     return pickle.dumps({"action": action, **fields}, protocol=5)
 
 
-def call_item(call: RewardCall, reward: int, rows: Sequence[int] | None = None) -> bytes:
+def call_item(
+    call: RewardCall, reward: int, rows: Sequence[int] | None = None, pickled: dict[str, bytes] | None = None
+) -> bytes:
     """The item of a call. Each column is pickled by itself, so that one of several rewards is pickled once.
 
     Args:
         reward: index among the worker's rewards.
         rows: of the batch; None for all. Another part than the first draws other random numbers.
+        pickled: filled with the columns of these rows, for the next call of the batch with the same ones.
     """
-    columns = {name: call.batch.pickled(name, rows) for name in call.names}
+    pickled = {} if pickled is None else pickled
+    pickled.update({name: call.batch.pickled(name, rows) for name in call.names if name not in pickled})
+    columns = {name: pickled[name] for name in call.names}
     seed = (*call.seed, rows[0]) if rows and (rows[0] or call.row is not None) else call.seed
     return item("call", reward=reward, columns=columns, state=call.batch.state, seed=seed)
 

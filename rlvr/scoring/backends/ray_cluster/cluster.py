@@ -31,6 +31,8 @@ def join(where: str) -> None:
         Unreachable, Refused
     """
     address = where if where != RAY else os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "local":
+        raise Refused("RAY_ADDRESS is local: each process would start a cluster. Unset it after `ray start --head`.")
     _probe(address)
     # Retries take a second each. By default, Ray reports a wrong token only after twenty. Read on import.
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")

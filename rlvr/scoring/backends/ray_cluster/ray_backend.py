@@ -189,7 +189,8 @@ class RayRewardBackend(RewardBackend):
         """Calls of rewards of one set, for some rows of the batch."""
         number = self._set_of[calls[0].reward]
         reward_set = self._sets[number]
-        items = [call_item(call, reward_set.indices.index(call.reward), rows) for call in calls]
+        pickled: dict[str, bytes] = {}
+        items = [call_item(call, reward_set.indices.index(call.reward), rows, pickled) for call in calls]
         return number, items, len(rows) if reward_set.judges else 1
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
