@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
         console.error(f"{options.config or options.job}: planning and checking the job …")  # some seconds
         if not options.hub:  # the hub's libraries read this once, when they are imported
             os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # nothing is computed, and torch's compiler loads for a second
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # torch's compiler would load for a second
     try:
         overrides = _with_short_keys(options, overrides)
         from rlvr.sagemaker import commands

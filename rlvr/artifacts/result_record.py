@@ -262,6 +262,7 @@ def _base(recipe: Recipe) -> dict[str, Any]:
     folder = Path(loading.find_model(name))
     if folder.is_dir():
         return {"model": folder.resolve().name, "revision": None, "base_digest": adapters.fingerprint(folder)}
+    loading.load_config(recipe)  # `hub_revision` reads what the hub's client keeps of it
     commit = hub_revision(recipe)
     return {"model": name, "revision": commit or recipe.settings.get("model_revision"), "base_digest": None}
 

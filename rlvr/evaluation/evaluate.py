@@ -88,7 +88,7 @@ def measure(
     Under a distributed launch every process takes a share of the rows, and all get the whole result.
 
     Args:
-        scorer: runs `rewards` and `metric` (`rewards_to_run`).
+        scorer: runs `rewards` and `metrics` (`rewards_to_run`).
         samples: completions a row.
         description: of the progress bar; empty for none.
         cache: answers of earlier sessions, which are not generated again; new ones are added.

@@ -94,7 +94,7 @@ class EvaluatedModel:
         for label, own in by_task(records).items():
             if any(record["correct"] is not None for record in own):
                 continue
-            decisive = metrics[label]
+            decisive = metrics[label if label in metrics else ""]  # the data of one task may have a column `task`
             gold = own[0].get("final_answer") if own else None
             shown = f"; the first row's final_answer is {gold!r}" if gold is not None else ""
             raise InputError(

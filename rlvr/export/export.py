@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ def _written_beside(out: Path) -> Iterator[Path]:
     """A new folder beside the target. Unless it was renamed, it is removed, with the parents that it needed."""
     new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
     try:
-        folder = out.with_name(f".{out.name}.{os.getpid()}")
+        folder = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
         folder.mkdir(parents=True)
     except OSError as error:
         message = f"--out {out} can't be written: {error.strerror}. Name another folder."

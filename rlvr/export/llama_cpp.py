@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
-import xllamacpp
 from transformers import PreTrainedTokenizerBase
 
 from rlvr.artifacts.export_record import Remeasurement
@@ -36,17 +39,22 @@ class LlamaCppEngine:
 
     def __init__(self, file: Path, tokenizer: PreTrainedTokenizerBase, *, context: int, threads: int) -> None:
         self.tokenizer, self._file = tokenizer, file
-        parameters = xllamacpp.CommonParams()
-        parameters.model.path = str(file)
-        parameters.n_ctx, parameters.n_parallel = PARALLEL * context, PARALLEL
-        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-        parameters.warmup = parameters.ui = False
-        parameters.verbosity = 0  # errors
-        try:
-            self._server = xllamacpp.Server(parameters)
-        except RuntimeError as error:
-            raise self._failure(str(error)) from error
-        self._client = httpx2.Client(base_url=self._server.listening_address, timeout=None, trust_env=False)
+        words = [sys.executable, "-m", "rlvr.export.llama_cpp_server", file, PARALLEL * context, PARALLEL, threads]
+        # A file: a full pipe without a reader would block the engine. SIM115: it stays open as long as the engine.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [str(word) for word in words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+        assert self._process.stdout is not None
+        address = self._process.stdout.readline().strip()
+        if not address:
+            raise self._failure()
+        self._client = httpx2.Client(base_url=address, timeout=None, trust_env=False)
 
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         assert decoding.sampling is None, "an export is measured greedily"
@@ -91,22 +99,31 @@ class LlamaCppEngine:
         return self.encode_text(answer["prompt"])
 
     def _ask(self, path: str, **body: Any) -> dict[str, Any]:
-        response = self._client.post(path, json=body)
+        try:
+            response = self._client.post(path, json=body)
+        except httpx2.TransportError as error:
+            raise self._failure() from error
         if response.is_error:
             raise self._failure(response.text[:300])
         return dict(response.json())
 
-    def _failure(self, why: str) -> InputError:
+    def _failure(self, why: str = "") -> InputError:
+        if not why:
+            self.close()
+            self._errors.seek(0)
+            why = self._errors.read()
+        lines = [line.strip() for line in why.splitlines() if line.strip()] or ["it ended without a message"]
         return InputError(
-            f"llama.cpp can't load or ask {self._file.name}: {why}. Update the package xllamacpp, or use --to merged.",
+            f"llama.cpp can't load or ask {self._file.name}: {lines[-1]}. Update the package xllamacpp, or use --to "
+            "merged.",
             kind="llama-cpp-failed",
             path=self._file,
         )
 
     def close(self) -> None:
-        """Stop the server, which frees the model."""
-        self._client.close()
-        del self._server
+        """End the process."""
+        with suppress(BrokenPipeError):  # it has ended
+            self._process.communicate()
 
 
 def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:

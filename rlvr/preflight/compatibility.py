@@ -79,6 +79,9 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
     if key is not None and not settings.get("use_peft"):
         message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
         yield Problem(message, "conflicting-keys", key)
+    if settings.get("load_in_4bit") and settings.get("dtype") == "auto":
+        message = "dtype: auto with load_in_4bit: 4-bit weights are computed in dtype. Set dtype: bfloat16."
+        yield Problem(message, "conflicting-keys", "dtype")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:

@@ -284,7 +284,7 @@ def _try_plugins(components: RunComponents, metrics: Metrics, scorer: Scorer) ->
     asking = [
         reward.label for reward in scorer.rewards if ENVIRONMENTS in inspect.signature(reward.function).parameters
     ]
-    if not loaded:
+    if not loaded or components.recipe.is_mixture:
         return [
             problem
             for label, part in task.parts.items()

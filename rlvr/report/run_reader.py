@@ -93,6 +93,9 @@ def read_run(folder: Path) -> RunRecord:
     evaluation, shots = Evaluation(), Sweep()
     try:
         evaluation = read_evaluation(folder)
+    except InputError as error:
+        notes.append(str(error))
+    try:
         shots = read_sweep(folder)
     except InputError as error:
         notes.append(str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -135,7 +135,8 @@ def _evaluate(job: TrainingJob, folder: Path, overrides: Sequence[str]) -> int:
     output = [] if "--output" in overrides else ["--output", f"evaluations/{job.name}"]
     words = ["--config", job.recipe, "--adapter", str(trained), "--compare", "base", *output]
     command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), *words, *job.overrides, *overrides]
-    return subprocess.run(command).returncode
+    sys.stdout.flush()
+    os.execv(sys.executable, command)  # signals and the exit code are those of the evaluation
 
 
 def _results_folder(job: TrainingJob) -> Path:

@@ -19,10 +19,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.estimates import Estimate
 from rlvr.estimates.machines import INSTANCES
 from rlvr.modeling.loading import find_model
-from rlvr.preflight.check import check_components
-from rlvr.preflight.components import TargetMachine, load_components
 from rlvr.sagemaker import request
-from rlvr.training import trl_config
 
 # Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {
@@ -61,6 +58,11 @@ class PreflightResult:
 
 def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightResult:
     """Check a recipe for the hosts of its section. The hub is asked only if the environment allows it."""
+    # Seconds of imports, which other commands of sagemaker.py don't need.
+    from rlvr.preflight.check import check_components
+    from rlvr.preflight.components import TargetMachine, load_components
+    from rlvr.training import trl_config
+
     problems: list[Problem] = []
     notes: list[str] = []
 

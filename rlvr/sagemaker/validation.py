@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
-from rlvr.errors import Problem
+from rlvr.errors import InputError, Problem
+from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.container.topology import Topology
 from rlvr.sagemaker.reward_hosts import is_loopback, reward_host_problems
@@ -67,6 +70,7 @@ def settings_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Probl
         *_host_problems(recipe, settings),
         *reward_host_problems(recipe, settings),
         *_checkpoint_problems(recipe, settings),
+        *_isolation_problems(recipe, settings),
     ]
 
 
@@ -226,3 +230,17 @@ def _checkpoint_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterato
             "key (auto). `scripts/sagemaker.py resume JOB` continues an earlier job."
         )
         yield Problem(text, kind="resume-in-job", key="resume_from_checkpoint")
+
+
+def _isolation_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Problem]:
+    """What an isolated job can't start without. Its hosts would be paid before they fail."""
+    if not settings.network_isolation:
+        return
+    if settings.image is None or "/" not in settings.image:
+        fix = "pip can't install the requirements. Name an image that has them (docker/README.md)"
+        yield Problem(f"network_isolation: {fix}.", kind="network-isolation", key="image")
+    model = str(recipe.settings["model_name_or_path"])
+    with contextlib.suppress(InputError):  # the preflight reports it
+        if not Path(find_model(model)).is_dir():
+            fix = "the hub can't be reached. Name a model folder; it is uploaded"
+            yield Problem(f"network_isolation: {fix}.", kind="network-isolation", key="model_name_or_path")

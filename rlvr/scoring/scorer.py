@@ -62,11 +62,12 @@ SLOW_BATCH_S = 30.0  # after which the terminal names the rewards that have not 
 
 
 def trl_reward_functions(
-    scorer: Scorer, after: Callable[[Scored, Mapping[str, Any]], None]
+    rewards: Sequence[Reward], scorer: Scorer, after: Callable[[Scored, Mapping[str, Any]], None]
 ) -> list[Callable[..., list[float | None]]]:
     """The reward functions for TRL: the first call of a batch runs all rewards, and each returns its own column.
 
     Args:
+        rewards: the first ones of the scorer, which may also run a metric that is none of them.
         after: called once for each batch, with what was scored and the keyword arguments of TRL's call.
     """
     latest: dict[str, Any] = {"completions": None}
@@ -92,15 +93,12 @@ def trl_reward_functions(
         column.__name__ = label  # GRPOTrainer names its metrics after it: rewards/<label>/mean
         return column
 
-    return [make(index, reward.label) for index, reward in enumerate(scorer.rewards)]
+    return [make(index, reward.label) for index, reward in enumerate(rewards)]
 
 
 @contextmanager
 def _in_threads(calls: Sequence[Callable[[], None]]) -> Iterator[None]:
-    """Make calls in threads of their own, and wait for them at the end; raises their first error.
-
-    The threads are daemons: before it ends, Python waits for others, and Ctrl-C would wait for a server.
-    """
+    """Make calls in threads, and wait for them; raises their first error. Python's own end, by Ctrl-C, does not wait."""
     errors: list[BaseException] = []
 
     def run(call: Callable[[], None]) -> None:

@@ -79,8 +79,11 @@ class MLflowRun:
         if client.get_experiment_by_name(name) is None:
             # Artifacts of a local store go next to it; MLflow's default is the working directory.
             location = (store.parent / "mlartifacts").as_uri() if store else None
-            with contextlib.suppress(MlflowException):  # another run may have created it just now
+            try:
                 client.create_experiment(name, artifact_location=location)
+            except MlflowException:
+                if client.get_experiment_by_name(name) is None:  # else another run has created it just now
+                    raise
         return str(client.get_experiment_by_name(name).experiment_id)
 
     def _log_params(self, client: Any, params: Mapping[str, str], tags: Mapping[str, str]) -> None:

@@ -16,10 +16,13 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.tracking.messages import describe_error, redact_uri
-from rlvr.tracking.mlflow_run import MLflowRun
+
+if TYPE_CHECKING:
+    from rlvr.tracking.mlflow_run import MLflowRun
 
 POLL_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -84,5 +87,10 @@ def main() -> None:
 
     settings = json.loads(io.FileIO(0, closefd=False).readline() or "{}")  # unbuffered: select sees the next line
     if settings:
+        try:
+            from rlvr.tracking.mlflow_run import MLflowRun  # takes seconds, and a broken installation raises
+        except Exception as error:
+            report(f"Not tracked in MLflow, which can't be imported: {type(error).__name__}: {error}")
+            raise
         # Not os.getppid(): the trainer may have died while this process imported MLflow.
         follow(MLflowRun(settings, report), settings["trainer_pid"], report)

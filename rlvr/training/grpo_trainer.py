@@ -92,7 +92,7 @@ class RecipeTrainer(TrlSeam):
             *args,
             settings=settings,
             checkpoints=CheckpointWriter(self, identity, keep_checkpoints, card),
-            reward_funcs=trl_reward_functions(scorer, self._after_scoring),
+            reward_funcs=trl_reward_functions(rewards, scorer, self._after_scoring),
             **kwargs,
         )
 

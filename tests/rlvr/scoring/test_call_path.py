@@ -46,7 +46,7 @@ def test_eight_frames_in_four_files_lead_from_trl_to_the_function(
 
     monkeypatch.setattr(socket.socket, "sendall", record)
     with Scorer(load_rewards([RewardSpec(f"{tmp_path}/frames.py")])) as scorer:
-        (column,) = trl_reward_functions(scorer, lambda scored, arguments: None)
+        (column,) = trl_reward_functions(scorer.rewards, scorer, lambda scored, arguments: None)
         of_trl: dict[str, Any] = {"completion_ids": [[1]], "log_extra": logged.__setitem__, "log_metric": print}
         state = SimpleNamespace(global_step=1, max_steps=2, epoch=0.5)
         assert column(prompts=["p"], completions=["c"], trainer_state=state, **of_trl) == [1.0]
@@ -55,3 +55,9 @@ def test_eight_frames_in_four_files_lead_from_trl_to_the_function(
     assert {file for file, _ in trainer + worker} == {"scorer.py", "local.py", "pool.py", "fork_server_main.py"}
     described = re.findall(r"(\w+\.py) +(?:\w+\.)?(\w+)", str(scorer_module.__doc__).partition("eight frames")[2])
     assert sorted(described) == sorted(trainer + worker)
+
+
+def test_a_metric_that_is_no_reward_of_the_recipe_is_none_of_trls() -> None:
+    rewards = load_rewards([RewardSpec("answer_format"), RewardSpec("math_correctness")])
+    functions = trl_reward_functions(rewards[:1], Scorer(rewards), lambda scored, arguments: None)
+    assert [function.__name__ for function in functions] == ["answer_format"]

@@ -48,8 +48,8 @@ def test_what_has_not_answered_is_named_when_it_ends_the_run(
 ) -> None:
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     trainer = SimpleNamespace(
-        silent_s=90.0,
-        silent=silent,
+        outage_s=90.0,
+        outage_of=silent,
         accelerator=Accelerator(cpu=True),
         checkpoints=SimpleNamespace(expected_save_s=1.0),
         next_step_generates=True,
