@@ -98,7 +98,7 @@ def trl_reward_functions(
 
 @contextmanager
 def _in_threads(calls: Sequence[Callable[[], None]]) -> Iterator[None]:
-    """Make calls in threads, and wait for them; raises their first error. Python's own end, by Ctrl-C, does not wait."""
+    """Make calls in daemon threads, so that Ctrl-C does not wait for them; raises their first error."""
     errors: list[BaseException] = []
 
     def run(call: Callable[[], None]) -> None:
