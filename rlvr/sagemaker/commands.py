@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlvr import console
 from rlvr.config.project import ROOT
+from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.preflight import PROFILE_MINUTES
 from rlvr.sagemaker import follow
@@ -133,8 +134,11 @@ def _evaluate(job: TrainingJob, folder: Path, overrides: Sequence[str]) -> int:
     if not Path(job.recipe).is_file():
         raise _no_recipe(job, "Use scripts/evaluate.py.")
     output = [] if "--output" in overrides else ["--output", f"evaluations/{job.name}"]
-    words = ["--config", job.recipe, "--adapter", str(trained), "--compare", "base", *output]
-    command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), *words, *job.overrides, *overrides]
+    words = ["--config", job.recipe, "--adapter", str(trained), "--compare", "base", *output, *job.overrides]
+    for spec in load_recipe(Path(job.recipe), job.overrides).rewards:
+        if spec.where == "ray":  # the cluster of the job's hosts has ended
+            words += [f"--rewards.{spec.name}.where", "local"]
+    command = [sys.executable, str(ROOT / "scripts" / "evaluate.py"), *words, *overrides]
     sys.stdout.flush()
     os.execv(sys.executable, command)  # signals and the exit code are those of the evaluation
 

@@ -121,7 +121,8 @@ def close_trackers(recipe: Recipe, outcome: str) -> None:
         if space := recipe.settings.get("trackio_space_id"):
             os.environ["TRACKIO_SPACE_ID"] = space  # of the process that sends
         for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True):
-            print_message(message)
+            if not message.startswith("added to the run in MLflow"):  # which has had everything else all along
+                print_message(message)
 
 
 def _finish_wandb(exit_code: int) -> None:

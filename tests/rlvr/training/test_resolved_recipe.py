@@ -82,16 +82,14 @@ def test_a_written_recipe_lists_the_modules_that_are_adapted(words: tuple[str, .
 
 @pytest.mark.slow
 def test_runs_of_one_recipe_differ_in_nothing_but_what_was_changed(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name, base=[False], trained=[True]) for name in ("one", "two", "three")]
-    for folder, words in zip(folders, ([], ["--temperature", "0.7"], []), strict=True):
+    folders = [write_run(tmp_path / name, base=[False], trained=[True]) for name in ("one", "two")]
+    for folder, words in zip(folders, ([], ["--temperature", "0.7"]), strict=True):
         recipe = load_recipe(DEMO, [*words, "--output_dir", str(folder)])
         written(recipe, folder / "recipe.yaml")
-    write_recipe(load_recipe(DEMO), folders[2] / "recipe.yaml")  # without what TRL derives
-    for pair in ([folders[0], folders[1]], [folders[2], folders[1]]):
-        page = read(write_comparison(pair, tmp_path / "page.html"))
-        assert "temperature" in page.text
-        for key in ("top_p", "adam_beta1", "resolved", "generation_batch_size", "quant_storage", "lora_r"):
-            assert key not in page.text
+    page = read(write_comparison(folders, tmp_path / "page.html"))
+    assert "temperature" in page.text
+    for key in ("top_p", "adam_beta1", "resolved", "generation_batch_size", "quant_storage", "lora_r"):
+        assert key not in page.text
 
 
 @pytest.mark.slow

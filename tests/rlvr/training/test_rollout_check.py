@@ -165,6 +165,6 @@ def test_twenty_five_honest_runs_raise_no_alarm(
             trainer.state.global_step = 10 * seed + step
             for tensor, direction in zip(weights, directions, strict=True):
                 tensor.data = (1e-3 * step) * (direction + torch.randn_like(tensor)).sign()
-            trainer._sample_once(rows)  # raises
+            trainer.sample_round(rows)  # raises
             differences.append(trainer._metrics["train"]["sampling/logit_difference"][-1])
     assert len(set(differences)) == 75, why
