@@ -164,4 +164,5 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
-main()
+with suppress(BrokenPipeError):  # the zygote has ended, and with it its programs
+    main()
