@@ -177,19 +177,20 @@ class Scorer:
     def connect(self) -> list[tuple[list[Reward], WorkerError]]:
         """Connect to the remote services, and return the rewards that can't be called, with the cause."""
         remote = [pair for pair in self._backends if pair[1].service]
-        failures = []
+        failures: list[tuple[list[int], WorkerError]] = []
 
         def start(indices: list[int], backend: RewardBackend) -> None:
             try:
                 backend.start()
             except WorkerError as error:
-                failures.append(([self.rewards[index] for index in indices], error))
+                failures.append((indices, error))
 
         with _in_threads([partial(start, *pair) for pair in remote]):
             pass
         for _, backend in remote if failures else []:
             backend.start_timeout_s = min(backend.start_timeout_s, SHORT_START_TIMEOUT_S)
-        return failures
+        in_order = sorted(failures, key=lambda failure: failure[0])
+        return [([self.rewards[index] for index in indices], error) for indices, error in in_order]
 
     def environment_info(self) -> dict[str, str]:
         """What scores depend on at remote services; known after `connect`."""
