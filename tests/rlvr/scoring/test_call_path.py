@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,3 +63,10 @@ def test_a_metric_that_is_no_reward_of_the_recipe_is_none_of_trls() -> None:
     rewards = load_rewards([RewardSpec("answer_format"), RewardSpec("math_correctness")])
     functions = trl_reward_functions(rewards[:1], Scorer(rewards), lambda scored, arguments: None)
     assert [function.__name__ for function in functions] == ["answer_format"]
+
+
+def test_the_side_of_the_workers_loads_no_heavy_library() -> None:
+    program = "import sys, rlvr.scoring.backends.local, rlvr.workers.fork_server_main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "rlvr.scoring.backends.local" in loaded
+    assert not {"torch", "transformers", "trl", "datasets", "numpy"} & set(loaded)
