@@ -74,7 +74,7 @@ def prepare(
 
 
 def check_output(output: Path, force: bool) -> None:
-    """Refuse a folder with files of somebody else."""
+    """Refuse a folder that has files which this command did not write."""
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output} is a file. Name a folder.", kind="unusable-output", path=output)
     if output.is_dir() and any(output.iterdir()) and not force:

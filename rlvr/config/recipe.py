@@ -68,7 +68,7 @@ class Recipe:
 
     Attributes:
         path: the file that it was read from.
-        tasks: the section `task`, or those of `tasks`.
+        tasks: one for the section `task`, or one for each entry of the list `tasks`.
         rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.

@@ -54,7 +54,7 @@ def read_where(value: Any) -> str | None:
     if scheme in BACKENDS.keys() - _BUILT_IN or value == RAY:
         return str(value)  # a backend that was added reads its own address
     if scheme == RAY:
-        example = f"write ray (the cluster of $RAY_ADDRESS, else that of this machine) or ray://head:{RAY_PORT}"
+        example = f"write ray (the cluster at $RAY_ADDRESS, or the one on this machine) or ray://head:{RAY_PORT}"
         return _read_address(value, {RAY: RAY_PORT}, example, "RAY_AUTH_TOKEN")
     if isinstance(value, str) and "://" in value:
         parts: list[Any] = [part.strip() for part in value.split(",") if part.strip()]

@@ -180,8 +180,8 @@ def _text(value: Any) -> str:
 def _differences(settings: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, list[str]]]:
     """Yield the keys whose values differ between runs.
 
-    Derived values are left out where a run lacks them, and where they repeat those of a recipe key: `resolved.lora.r`
-    repeats `lora_r`.
+    A derived value is left out if one of the runs lacks it, or if it repeats a recipe key, as `resolved.lora.r` repeats
+    `lora_r`.
     """
     listed = set()
     keys = dict.fromkeys(key for one in settings for key in one)

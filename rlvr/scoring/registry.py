@@ -37,7 +37,7 @@ from rlvr.scoring.signature import named_parameters, parameters, required_column
 
 
 def load_tasks(specs: Sequence[TaskSpec]) -> Task:
-    """Load the task of a recipe, or mix those of its list `tasks`; see `load_task`.
+    """Load the task of a recipe, or mix its tasks if it has several; see `load_task`.
 
     Raises:
         InputError: as `load_task`, or tasks can't be mixed.
