@@ -105,7 +105,7 @@ def test_the_next_step_is_judged_by_the_steps_of_its_kind(
     monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: now))
     control, arguments = TrainerControl(), TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     trainer: Any = SimpleNamespace(
-        silent_s=0.0, accelerator=Accelerator(cpu=True), checkpoints=SimpleNamespace(expected_save_s=save_s)
+        outage_s=0.0, accelerator=Accelerator(cpu=True), checkpoints=SimpleNamespace(expected_save_s=save_s)
     )
     callback = SyncedStopCallback(StopRequest(limit_s, started=0.0), trainer)
     step = 0
