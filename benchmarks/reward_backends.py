@@ -38,7 +38,7 @@ from unittest import mock
 
 from rlvr import console
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
+from rlvr.scoring.backends.http_connection import ServerConnection, Unavailable
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.support.ray_clusters import RayCluster

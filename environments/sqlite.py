@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError
-from rlvr.verifiers.sql.queries import SCHEMA, execute
-from rlvr.verifiers.sql.results import Row, is_ordered, same_rows
+from rlvr.verifiers.sql_queries import SCHEMA, execute
+from rlvr.verifiers.sql_results import Row, is_ordered, same_rows
 
 MAX_COMPARED = 100_000  # rows of an answer
 

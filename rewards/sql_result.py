@@ -9,7 +9,7 @@ of the database in the sandbox (docs/sandbox.md), which it can only read. Rows a
 rounding alone (1e-9).
 
 `SELECT 42` is the cheap exploit: it is right if the answer is 42. So the query also runs on halves of the database, and
-has to be right wherever the reference's result changes (rlvr/verifiers/sql/judge.py).
+has to be right wherever the reference's result changes (rlvr/verifiers/sql_judge.py).
 
 Exploits: a query that is right by chance, where the data is small. A constant scores 1 if no changed copy changes the
 result. Queries that mean the same but order equal keys otherwise, or that rely on relations that hold by chance, may
@@ -24,7 +24,7 @@ from typing import Any
 
 from rlvr.errors import row_faults
 from rlvr.verifiers.code.code_extraction import Extraction, answer_prefill, extract_program
-from rlvr.verifiers.sql.judge import find_faults, judge_queries, read_question
+from rlvr.verifiers.sql_judge import find_faults, judge_queries, read_question
 
 LANGUAGES = ("sql", "sqlite")  # labels of the block
 

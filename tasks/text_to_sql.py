@@ -22,9 +22,9 @@ from rlvr import InputError, Task
 from rlvr.data.input_checks import check_integer, check_limits, missing_column_error
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import question_key, to_datasets
-from rlvr.verifiers.sql.judge import MAX_ROWS
-from rlvr.verifiers.sql.queries import COPIES, SCHEMA, authorize, open_copy
-from rlvr.verifiers.sql.results import same_rows
+from rlvr.verifiers.sql_judge import MAX_ROWS
+from rlvr.verifiers.sql_queries import COPIES, SCHEMA, authorize, open_copy
+from rlvr.verifiers.sql_results import same_rows
 
 HUB_DATASET = "gretelai/synthetic_text_to_sql"
 COLUMNS = ("sql_prompt", "sql_context", "sql")
@@ -52,7 +52,7 @@ def text_to_sql(
         folder: where the databases are written; the environment's option `folder` names it, too.
         limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
         single_turn: write prompts with the tables, to be answered with a query, for the reward `sql_result`. Rows whose
-            answer changes on no changed copy of the database (rlvr/verifiers/sql/judge.py) are left out: a constant
+            answer changes on no changed copy of the database (rlvr/verifiers/sql_judge.py) are left out: a constant
             earns the reward. By default, prompts are for the environment's tools.
         seed: seed of the draw.
 

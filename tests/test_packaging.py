@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.backends.http.http_backend import HttpRewardBackend
+from rlvr.scoring.backends.http_backend import HttpRewardBackend
 from rlvr.scoring.registry import load_reward
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -158,8 +158,8 @@ def test_a_ray_node_finds_the_bundled_rewards_in_the_wheel(installed: Path, tmp_
     program = (
         "import os, pickle\n"
         "from rlvr.config.specs import RewardSpec\n"
-        "from rlvr.scoring.backends.ray_cluster import node\n"
+        "from rlvr.scoring.backends import ray_node\n"
         f"specs = pickle.dumps([RewardSpec({REWARD!r})])\n"
-        "print(node.handshake([specs], os.getcwd())['environment_info'])"
+        "print(ray_node.handshake([specs], os.getcwd())['environment_info'])"
     )
     assert "sandbox" in run_installed(installed, program, tmp_path)

@@ -18,9 +18,9 @@ RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside 
 BACKENDS = {
     "local": "rlvr.scoring.backends.local:LocalBackend",
     "trainer": "rlvr.scoring.backends.local:TrainerBackend",
-    "http": "rlvr.scoring.backends.http.http_backend:HttpRewardBackend",
-    "https": "rlvr.scoring.backends.http.http_backend:HttpRewardBackend",
-    RAY: "rlvr.scoring.backends.ray_cluster.ray_backend:RayRewardBackend",
+    "http": "rlvr.scoring.backends.http_backend:HttpRewardBackend",
+    "https": "rlvr.scoring.backends.http_backend:HttpRewardBackend",
+    RAY: "rlvr.scoring.backends.ray_backend:RayRewardBackend",
 }
 _BUILT_IN = frozenset(BACKENDS)
 

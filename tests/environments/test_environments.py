@@ -15,7 +15,7 @@ from environments.python_sandbox import PythonSandbox
 from environments.retrieval import Retrieval
 from environments.sqlite import Sqlite
 from rlvr import InputError
-from rlvr.verifiers.sql.results import same_rows
+from rlvr.verifiers.sql_results import same_rows
 
 DOUBLE = {
     "tests": [{"assert": "assert double(21) == 42"}, {"assert": "assert double(-7351) == -14702"}],

@@ -12,8 +12,8 @@ import pytest
 from rewards.sql_result import sql_result, validate_rows
 from rlvr.errors import InputError
 from rlvr.preflight.data_checks import WARNING
-from rlvr.verifiers.sql.judge import MAX_DATABASE
-from rlvr.verifiers.sql.queries import COPIES, HALVES, MOVED, open_copy
+from rlvr.verifiers.sql_judge import MAX_DATABASE
+from rlvr.verifiers.sql_queries import COPIES, HALVES, MOVED, open_copy
 from tests.support.cases import cases
 
 SHOP = """

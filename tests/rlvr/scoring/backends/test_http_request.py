@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.scoring.backends.http.batch_request import RequestShard, read_results
-from rlvr.scoring.backends.http.connection import Unavailable
+from rlvr.scoring.backends.http_connection import Unavailable
+from rlvr.scoring.backends.http_request import RequestShard, read_results
 
 
 def _reply(values: Any, **more: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.scoring.backends.ray_cluster.sharding import MIN_ROWS, split_batch
+from rlvr.scoring.backends.ray_backend import MIN_ROWS, split_batch
 
 prompts_of_a_batch = st.lists(st.sampled_from("pqrstuvwxyz").map(lambda text: [{"role": "user", "content": text}]))
 

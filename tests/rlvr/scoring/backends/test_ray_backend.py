@@ -19,7 +19,7 @@ import pytest
 
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver
+from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
 from tests.support.ray_clusters import RayCluster

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.scoring.backends.http import connection
-from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
+from rlvr.scoring.backends import http_connection
+from rlvr.scoring.backends.http_connection import ServerConnection, Unavailable
 
 SO_ATTACH_FILTER = 26  # of Linux
 
@@ -80,7 +80,7 @@ def puppet() -> Iterator[Puppet]:
 
 @pytest.fixture
 def client(puppet: Puppet, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerConnection]:
-    monkeypatch.setattr(connection, "DEAD_PEER_S", 2)
+    monkeypatch.setattr(http_connection, "DEAD_PEER_S", 2)
     opened = ServerConnection(f"http://127.0.0.1:{puppet.server_port}", None)
     yield opened
     opened.close()

@@ -1,12 +1,13 @@
 """Call rewards on a Ray cluster (`where: ray`, or `where: ray://head:10001`).
 
-A batch travels in tasks of whole groups (sharding.py). Ray gives each task to a node with a free processor. Rewards of
-one worker group travel in one task, so that a program that two of them judge is judged once. Calls for single rows are
-a task each. A task that is lost with its node runs on another one, with the same random numbers.
+A batch travels in tasks of whole groups (`split_batch`). Ray gives each task to a node with a free processor. Rewards
+of one worker group travel in one task, so that a program that two of them judge is judged once. Calls for single rows
+are a task each. A task that is lost with its node runs on another one, with the same random numbers.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import threading
@@ -18,8 +19,7 @@ from typing import Any
 from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends.base import RewardBackend, differing_file, merge_environments
 from rlvr.scoring.backends.local import call_item, item
-from rlvr.scoring.backends.ray_cluster.driver_client import RayDriverClient, open_driver, require_ray
-from rlvr.scoring.backends.ray_cluster.sharding import split_batch
+from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver, require_ray
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult, merge_shards
 from rlvr.scoring.registry import worker_group
@@ -30,6 +30,7 @@ from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 VALIDATE_TIMEOUT_S = 60.0  # at least
 VALIDATED_ROWS = 256  # per task
 MAX_NAMED_NODES = 5
+MIN_ROWS = 8  # per task: sending fewer costs more than they are worth
 
 
 @dataclass(frozen=True)
@@ -213,3 +214,20 @@ class RayRewardBackend(RewardBackend):
             else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(items)
             for (_, items, _), outcome in zip(tasks, reply["outcomes"], strict=True)
         ]
+
+
+def split_batch(prompts: Sequence[Any]) -> list[list[int]]:
+    """Split the rows of a batch into Ray tasks; the rows of each are ascending.
+
+    The completions of one prompt stay together. The split depends on the batch alone and not on the cluster. So a
+    reward that draws random numbers draws the same ones with any number of nodes, and whichever of them are lost.
+    """
+    groups: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
+    shards: list[list[int]] = []
+    for rows in groups.values():
+        if not shards or len(shards[-1]) >= MIN_ROWS:
+            shards.append([])
+        shards[-1] += rows
+    return [sorted(shard) for shard in shards]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.scoring import outage_notices
-from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
+from rlvr.scoring.backends.http_connection import NO_SERVER, Rejected, ServerConnection, ServerSet, Unavailable
 from rlvr.scoring.batch import Batch, RewardCall
 from rlvr.scoring.call_result import CallResult, merge_shards
 from rlvr.scoring.reward import Reward

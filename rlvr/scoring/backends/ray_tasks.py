@@ -15,8 +15,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlvr.scoring.backends.ray_cluster import node
-from rlvr.scoring.backends.ray_cluster.cluster import Refused, Unreachable
+from rlvr.scoring.backends import ray_node
+from rlvr.scoring.backends.ray_cluster import Refused, Unreachable
 
 MAX_RETRIES = 5  # of a task whose node, or whose process there, is lost
 POLL_S = 0.5
@@ -34,7 +34,7 @@ def handshake(message: Mapping[str, Any]) -> dict[str, Any]:
     pending = {}
     for node_id, found in nodes:
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        task = ray.remote(node.handshake).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
+        task = ray.remote(ray_node.handshake).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
         pending[task.remote(message["specs"], message["folder"])] = found["NodeManagerAddress"]
     replies: list[dict[str, Any]] = []
     unsuitable: dict[str, str] = {}
@@ -48,8 +48,8 @@ def handshake(message: Mapping[str, Any]) -> dict[str, Any]:
                 replies.append({**ray.get(reference), "node": address})
                 end = min(end, time.monotonic() + HANDSHAKE_GRACE_S)
             except Exception as error:
-                if node.is_unsuitable(error):
-                    unsuitable[address] = node.describe_error(error)
+                if ray_node.is_unsuitable(error):
+                    unsuitable[address] = ray_node.describe_error(error)
                 else:
                     lost = error
     _cancel(list(pending), pending)
@@ -68,7 +68,7 @@ def score(message: Mapping[str, Any]) -> dict[str, Any]:
         (message["specs"][number], message["folder"], items, message["timeout_s"], task_cpus)
         for (number, items, _), task_cpus in zip(tasks, cpus, strict=True)
     ]
-    return _run(node.score, arguments, cpus, message["end"])
+    return _run(ray_node.score, arguments, cpus, message["end"])
 
 
 def _nodes() -> dict[str, dict[str, Any]]:
@@ -96,7 +96,7 @@ def _run(
     Raises:
         Unreachable: no node is left.
     """
-    task = ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[node.NodeUnsuitable])(function)
+    task = ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[ray_node.NodeUnsuitable])(function)
 
     def submit(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
         return {
@@ -117,7 +117,7 @@ def _run(
                 raise  # nothing here places tasks any more
             except Exception as error:
                 if number not in pending.values():
-                    outcomes[number] = {"lost": node.describe_error(error)}
+                    outcomes[number] = {"lost": ray_node.describe_error(error)}
         _cancel([reference for reference, number in pending.items() if "done" in outcomes[number]], pending)
         # Ray knows that a machine has lost its power, but waits for minutes for the tasks that it has sent there.
         current = _nodes().keys()

@@ -1,4 +1,4 @@
-"""The process that talks to Ray: it joins the cluster, and runs what driver_client.py sends (tasks.py)."""
+"""The process that talks to Ray: it joins the cluster, and runs what ray_driver_client.py sends (ray_tasks.py)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from rlvr.scoring.backends.ray_cluster.cluster import Refused, Unreachable, join
-from rlvr.scoring.backends.ray_cluster.node import describe_error
+from rlvr.scoring.backends.ray_cluster import Refused, Unreachable, join
+from rlvr.scoring.backends.ray_node import describe_error
 
 
 def prepare(init_payload: bytes) -> Callable[[bytes], dict[str, Any]]:
-    """Return the function of this process's items, which come from driver_client.py."""
+    """Return the function of this process's items, which come from ray_driver_client.py."""
     settings = pickle.loads(init_payload)
     os.environ.update({**settings["environment"], "RAY_USAGE_STATS_ENABLED": "0"})
     joined = cluster_may_be_gone = False
@@ -28,9 +28,9 @@ def prepare(init_payload: bytes) -> Callable[[bytes], dict[str, Any]]:
                 join(settings["where"])
                 joined = True
             # Ray reads its settings from the environment when it is imported: `join` has set them.
-            from rlvr.scoring.backends.ray_cluster import tasks
+            from rlvr.scoring.backends import ray_tasks
 
-            reply = (tasks.handshake if message["action"] == "handshake" else tasks.score)(message)
+            reply = (ray_tasks.handshake if message["action"] == "handshake" else ray_tasks.score)(message)
             outcomes = reply.get("outcomes", [])
             cluster_may_be_gone = bool(outcomes) and not any("done" in one for one in outcomes)
             return reply

@@ -4,9 +4,9 @@
     judgement.is_right
     False
 
-A query is right if its rows are those of the reference query, on the database and on the changed copies (queries.py) on
-which the reference has another result than on the database. These are the halves if one of them changes the result, and
-the other copies if not: empty tables and broken relations may tell equal queries apart.
+A query is right if its rows are those of the reference query, on the database and on the changed copies
+(sql_queries.py) on which the reference has another result than on the database. These are the halves if one of them
+changes the result, and the other copies if not: empty tables and broken relations may tell equal queries apart.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.sandbox.limits import Limits
+from rlvr.verifiers import sql_queries
 from rlvr.verifiers.code.program_run import run_program_on
 from rlvr.verifiers.code.types import AC, SE, VERDICT_NAMES
-from rlvr.verifiers.sql import queries
-from rlvr.verifiers.sql.queries import COPIES, HALVES, ORIGINAL
-from rlvr.verifiers.sql.results import Row, is_ordered, same_rows
+from rlvr.verifiers.sql_queries import COPIES, HALVES, ORIGINAL
+from rlvr.verifiers.sql_results import Row, is_ordered, same_rows
 
 MAX_DATABASE = 16 << 20  # bytes: each query gets a copy of its own
 MAX_ROWS = 10_000  # of a reference query
 MAX_CACHED = 1024  # results of reference queries
-_PROGRAM = Path(queries.__file__).read_text(encoding="utf-8")
+_PROGRAM = Path(sql_queries.__file__).read_text(encoding="utf-8")
 _HEADER = b"SQLite format 3\x00"
 
 

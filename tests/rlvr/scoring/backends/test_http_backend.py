@@ -20,7 +20,7 @@ from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.http.http_backend import HttpRewardBackend
+from rlvr.scoring.backends.http_backend import HttpRewardBackend
 from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer

@@ -16,7 +16,7 @@ import pytest
 
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring import outage_notices
-from rlvr.scoring.backends.http.connection import ServerConnection, Unavailable
+from rlvr.scoring.backends.http_connection import ServerConnection, Unavailable
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import START_TIMEOUT_S, Scored, Scorer
 from tests.support.reward_servers import RewardServer, accept

@@ -15,8 +15,8 @@ from typing import Any
 from rlvr.config.reward_location import addresses
 from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
-from rlvr.scoring.backends.http.batch_request import BatchRequest, split_rows
-from rlvr.scoring.backends.http.connection import NO_SERVER, Rejected, ServerSet, Unavailable
+from rlvr.scoring.backends.http_connection import NO_SERVER, Rejected, ServerSet, Unavailable
+from rlvr.scoring.backends.http_request import BatchRequest, split_rows
 from rlvr.scoring.batch import Batch, Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.reward import Reward

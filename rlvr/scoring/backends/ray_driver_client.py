@@ -1,4 +1,4 @@
-"""Client of the process that talks to Ray (driver.py).
+"""Client of the process that talks to Ray (ray_driver.py).
 
 Ray ends a process whose cluster is gone, takes over its signals and starts threads in it: a training process can't bear
 that. So a worker (rlvr/workers/pool.py) is connected to the cluster. It gets only what Python and Ray need of the
@@ -57,7 +57,7 @@ class RayDriverClient:
         self.closed = False
         settings = {"where": where, "environment": dict(environment)}
         self.pool = WorkerPool(
-            "rlvr.scoring.backends.ray_cluster.driver:prepare",
+            "rlvr.scoring.backends.ray_driver:prepare",
             processes=1,
             memory_mb=None,
             init_payload=pickle.dumps(settings),

@@ -1,1 +1,0 @@
-"""Client of the reward server (rlvr/reward_server): rewards that run on other machines, over HTTP."""
