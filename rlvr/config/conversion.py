@@ -118,7 +118,7 @@ class _Converter:
 
     def _convert_key(self, key: str) -> None:
         value = self.values[key]
-        aws = self.result.program is AWS
+        aws = self.result.program.name == AWS
         new = "warmup_steps" if key == "warmup_ratio" else schema.RENAMED.get(key, key)
         fault = schema.value_fault(new, self.content[key]) if new in schema.fields() else None
         if fault is not None:
@@ -137,7 +137,7 @@ class _Converter:
         elif key in schema.fields() and key not in schema.REMOVED:
             self.flat[key] = value
         else:
-            ours = foreign_keys.OTHER_NAMES.get(key)
+            ours = foreign_keys.usual_names().get(key)
             advice = schema.REMOVED.get(key) or foreign_keys.find_advice(key) or (f"Use {ours}" if ours else None)
             self._drop(key, advice or "neither a key of its program nor of ours")
 
@@ -154,7 +154,7 @@ class _Converter:
 
     def _add_defaults(self) -> None:
         """Write out what the original had by default, and TRL has changed since."""
-        if self.result.program is TRL:
+        if self.result.program.name == TRL:
             return
         for key, value in _TRL_0_18.items():
             if key not in self.flat:
@@ -167,7 +167,7 @@ class _Converter:
             self._ask(
                 "vllm_mode", "colocate runs vLLM in the training processes; server, TRL 0.18's default, beside it"
             )
-        if self.flat.get("load_in_4bit") and self.result.program is AWS:
+        if self.flat.get("load_in_4bit") and self.result.program.name == AWS:
             for key, value in _AWS_4BIT.items():
                 self.flat[key], self.comments[key] = value, "set by the original's script"
 
@@ -217,7 +217,7 @@ class _Converter:
         """The task section: `jsonl` reads their files and datasets."""
         content, program = self.content, self.result.program
         task: dict[str, Any] = {"name": "jsonl"}
-        if program is AWS:
+        if program.name == AWS:
             paths = {"path": "train_dataset_id_or_path", "test_path": "test_dataset_id_or_path"}
             task |= {ours: content.get(theirs) for ours, theirs in paths.items()}
             task |= {"train_split": content.get("dataset_splits"), "stop_strings": ["\nQuestion:"]}
@@ -245,7 +245,7 @@ class _Converter:
             del task["train_split"]
         if not task["path"]:
             self._ask("task.path", "the original names no data: a file, a folder, or a dataset of the hub")
-        if program is OPEN_R1:
+        if program.name == OPEN_R1:
             task |= {"style": "chat", "system": content.get("system_prompt")}
         columns = self._columns(task["path"], rewards)
         task = {key: value for key, value in {**task, "columns": columns}.items() if value}
@@ -260,7 +260,7 @@ class _Converter:
 
     def _columns(self, path: Any, rewards: list[dict[str, Any]]) -> dict[str, str]:
         """Our columns for the ones that their prompts and rewards read."""
-        if self.result.program is AWS:
+        if self.result.program.name == AWS:
             return {}
         prompt = self.content.get("dataset_prompt_column", "prompt")
         columns = {"prompt": prompt} if prompt != "prompt" else {}
@@ -280,7 +280,7 @@ class _Converter:
 
     def _reward_names(self) -> list[str]:
         """The names of their rewards; those that their program has by default."""
-        default = {AWS.name: tuple(foreign_rewards.AWS_REWARDS), OPEN_R1.name: foreign_rewards.OPEN_R1_REWARDS}.get(
+        default = {AWS: tuple(foreign_rewards.AWS_REWARDS), OPEN_R1: foreign_rewards.OPEN_R1_REWARDS}.get(
             self.result.program.name, ()
         )
         names = self.content.get("reward_funcs") or default

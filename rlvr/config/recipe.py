@@ -322,7 +322,7 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
         elif key not in schema.fields():
             known = {*schema.fields(), *SECTIONS, EXTENDS} - {*schema.RENAMED, *schema.REMOVED}
             before = list(text.content)[list(text.content).index(key) - 1]
-            advice = foreign_keys.OTHER_NAMES.get(key) or foreign_keys.find_advice(key)
+            advice = foreign_keys.usual_names().get(key) or foreign_keys.find_advice(key)
             similar = advice or schema.nearest(key, known)
             if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
                 fix = f"is not a recipe key. If it belongs to {before}, indent it."

@@ -36,14 +36,11 @@ def named() -> set[str]:
 
 def test_the_page_maps_every_foreign_key_and_reward() -> None:
     of_the_page = {*named(), *(f"{name}_per_gpu" for name in named())}
-    keys = {
-        *foreign_keys.AWS.keys,
-        *foreign_keys.VERL.keys,
-        *foreign_keys.OPENRLHF.keys,
-        *foreign_rewards.REWARDS,
-        *foreign_keys.OPEN_R1_REWARDS,
-    }
-    assert sorted(keys - of_the_page) == []
+    programs = {program.name: program for program in foreign_keys.programs()}
+    keys = {key for name in (foreign_keys.AWS, "veRL", "OpenRLHF") for key in programs[name].keys}
+    open_r1 = programs[foreign_keys.OPEN_R1]
+    rewards = {*foreign_rewards.REWARDS, *(open_r1.marks - open_r1.keys.keys())}
+    assert sorted((keys | rewards) - of_the_page) == []
 
 
 def test_readers_find_the_page_in_the_readme_by_the_name_of_their_program() -> None:
@@ -56,7 +53,7 @@ def test_readers_find_the_page_in_the_readme_by_the_name_of_their_program() -> N
 def test_the_recipes_of_the_page_are_those_experiments() -> None:
     offload = load_recipe(REPOSITORY / "recipes" / "qwen2.5-coder-7b-instruct-full-offload.yaml").settings
     assert (offload["scale_rewards"], offload["adaptive_threshold"]) == ("adaptive", 0.1)
-    codefu = load_recipe(REPOSITORY / foreign_keys.VERL.instead.split()[-1])
+    codefu = load_recipe(REPOSITORY / "recipes" / "codefu-deepseek-r1-distill-qwen-7b-full-vllm.yaml")
     assert codefu.rewards[0].name == "code_tiered" and codefu.settings["max_completion_length"] == 20480
 
 

@@ -378,7 +378,7 @@ def test_a_foreign_key_in_a_recipe_of_ours_names_its_successor_too(write_yaml: W
 
 
 def test_every_successor_of_a_foreign_key_is_a_key_of_today() -> None:
-    for program in foreign_keys.PROGRAMS:
+    for program in foreign_keys.programs():
         for key, advice in program.keys.items():
             words = advice.split()
             named = words[0] if len(words) == 1 else words[1].strip(":,") if words[0] == "Use" else None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.config import schema
-from rlvr.config.foreign_keys import OTHER_NAMES
+from rlvr.config.foreign_keys import usual_names
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
 from rlvr.config.recipe_writer import write_recipe
@@ -219,9 +219,9 @@ def test_an_unknown_key_comes_with_its_line_and_the_nearest_known_key(write_yaml
 
 def test_a_usual_name_of_another_program_comes_with_ours(write_yaml: Write) -> None:
     with pytest.raises(InputError) as caught:
-        load_recipe(write_yaml(GOOD + "".join(f"{name}: 1\n" for name in OTHER_NAMES)))
+        load_recipe(write_yaml(GOOD + "".join(f"{name}: 1\n" for name in usual_names())))
     suggested = {problem.key: problem.suggestion for problem in caught.value.problems}
-    assert suggested == OTHER_NAMES
+    assert suggested == usual_names()
     assert set(suggested.values()) <= {*schema.fields(), *SECTIONS} and not set(suggested) & set(schema.fields())
 
 
