@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from rlvr import console
 from rlvr.artifacts.resumption import Resumption
-from rlvr.config.inheritance import text_in_full
 from rlvr.config.recipe import Recipe
+from rlvr.config.recipe_writer import text_in_full
 from rlvr.errors import Problem, problems_as_json
 from rlvr.formatting import count
 from rlvr.preflight.components import TargetMachine
@@ -30,7 +30,7 @@ def check(recipe: Recipe, target: TargetMachine, known: Sequence[Problem], *, as
             console.print_json(problems_as_json(prepared.remarks, asdict(prepared.plan)))
             return 0
         introduce(recipe, prepared.remarks)
-        if (text := text_in_full(recipe.as_dict(), recipe.lines, recipe.path)) is not None:
+        if (text := text_in_full(recipe)) is not None:
             console.info(f"\n{text}")
         warnings = sum(remark.level == "warning" for remark in prepared.remarks)
         console.info(f"No errors, {count(warnings, 'warning')}: see above." if warnings else "No problems found.")

@@ -11,15 +11,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from rlvr.config.yaml_reader import round_trip_yaml
-
 _COLUMN = 40  # of comments behind values
 _WIDTH = 120
 
 
 def read_commented(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the top-level values as they are written (`1.84e-4`), and the comments at the ends of their lines."""
-    loaded = round_trip_yaml(last_key_wins=True).load(path.read_text(encoding="utf-8"))
+    loaded = YAML().load(path.read_text(encoding="utf-8"))
     behind = {key: tokens[2].value.partition("\n")[0] for key, tokens in loaded.ca.items.items() if tokens[2]}
     comments = {str(key): text.strip(" #") for key, text in behind.items() if text.strip(" #")}
     return {str(key): value for key, value in loaded.items()}, comments

@@ -77,7 +77,7 @@ def convert(path: Path) -> Conversion:
     Raises:
         InputError: it can't be read, it is for none of the three programs, or it is a recipe of ours.
     """
-    content, _ = read_yaml(path, last_key_wins=True)
+    content, _ = read_yaml(path)
     program = foreign_keys.find_program(content)
     if program is None or program.instead:
         cause = "is for none of the AWS sample, open-r1 and `trl grpo`: it has no key that marks one of them"
@@ -119,7 +119,8 @@ class _Converter:
     def _convert_key(self, key: str) -> None:
         value = self.values[key]
         aws = self.result.program.name == AWS
-        new = "warmup_steps" if key == "warmup_ratio" else schema.RENAMED.get(key, key)
+        removed = foreign_keys.removed().get(key, "")
+        new = "warmup_steps" if key == "warmup_ratio" else key if " " in removed else removed or key
         fault = schema.value_fault(new, self.content[key]) if new in schema.fields() else None
         if fault is not None:
             self._drop(key, f"it {fault.text}")
@@ -134,11 +135,11 @@ class _Converter:
             self._drop(key, "a SageMaker job puts the model there by itself; a run writes to runs/<recipe>")
         elif key == "log_level" and str(value) in ("info", "debug", "detail"):
             self._drop(key, "a run prints a line a step by itself; transformers would add its own between them")
-        elif key in schema.fields() and key not in schema.REMOVED:
+        elif key in schema.fields() and not removed:
             self.flat[key] = value
         else:
             ours = foreign_keys.usual_names().get(key)
-            advice = schema.REMOVED.get(key) or foreign_keys.find_advice(key) or (f"Use {ours}" if ours else None)
+            advice = removed or foreign_keys.find_advice(key) or (f"Use {ours}" if ours else None)
             self._drop(key, advice or "neither a key of its program nor of ours")
 
     def _map(self, old: str, new: str, value: Any, note: str) -> None:

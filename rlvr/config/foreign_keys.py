@@ -1,4 +1,4 @@
-"""Configurations of other programs: how to recognise one, and the successor of each of its keys.
+"""Keys that are none of ours, each with its successor, and configurations of other programs.
 
 The tables are in foreign_keys.yaml, which is read when a key or a file is none of ours.
 """
@@ -40,6 +40,12 @@ def _by_key(keys_of: Mapping[str, list[str]]) -> dict[str, str]:
 def usual_names() -> Mapping[str, str]:
     """Usual names of other programs, each with ours."""
     return _by_key(_tables()["usual_names"])
+
+
+@functools.cache
+def removed() -> Mapping[str, str]:
+    """Keys that a recipe can't have, each with its successor, a key of ours or advice."""
+    return _by_key(_tables()["removed"])
 
 
 @functools.cache

@@ -8,12 +8,11 @@ that are mappings are merged, key by key, unless they name another task or envir
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.config.commented_yaml import section_text
-from rlvr.config.key_location import FileLine, KeyLocation, Lines
+from rlvr.config.key_location import FileLine, KeyLocation
 from rlvr.config.schema import nearest
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
@@ -52,27 +51,6 @@ def read_with_bases(path: Path, extended_by: Sequence[Path] = ()) -> tuple[dict[
     if content.get("model_name_or_path") not in (None, base_content.get("model_name_or_path")):
         _remove(base_content, base_lines, "evaluation", "reference")  # a published score of the base's model
     return _merge(base_content, base_lines, content, lines)
-
-
-def text_in_full(content: Mapping[str, Any], lines: Lines, path: Path) -> str | None:
-    """Format the keys of a recipe and of what it extends as YAML, each with the files that its values are from.
-
-    Args:
-        content: of the recipe; keys that no file has, such as defaults, are left out.
-        path: the recipe, which is not named.
-
-    Returns:
-        None if the recipe extends nothing.
-    """
-    sources: dict[str, dict[str, None]] = {}
-    for key, at in lines.items():
-        name = "command line" if at is None else "" if at.path == str(path) else os.path.relpath(at.path, path.parent)
-        sources.setdefault(key.partition(".")[0], {})[name] = None
-    if not any(at is not None and at.path != str(path) for at in lines.values()):
-        return None
-    written = {key: value for key, value in content.items() if key in sources}
-    comments = {key: ", ".join(name or path.name for name in names) for key, names in sources.items() if any(names)}
-    return section_text("The recipe in full", written, comments)
 
 
 def _locate(named: Any, path: Path, at: KeyLocation) -> Path:

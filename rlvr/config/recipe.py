@@ -21,7 +21,6 @@ from rlvr.config.inheritance import KEY as EXTENDS
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe_text import RecipeText
-from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import read_environments, read_evaluation, read_rewards, read_task, read_tasks
 from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
@@ -55,11 +54,8 @@ DEFAULT_SEED = 42  # of TRL
 RESOLVED = "resolved"
 SECTIONS = ("task", "tasks", "environment", "rewards", "evaluation", "sagemaker")
 MAX_LISTED = 5
-_KEYS_BY_SECTION = {
-    "evaluation": {one.name for one in fields(EvaluationSpec)},
-    "sagemaker": {one.name for one in fields(SageMakerSettings)},
-}
-SECTION_KEYS = {one.name for one in fields(RewardSpec)}.union(*_KEYS_BY_SECTION.values())
+_EVALUATION_KEYS = {one.name for one in fields(EvaluationSpec)}
+SECTION_KEYS = {one.name for one in fields(RewardSpec)} | _EVALUATION_KEYS
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class Recipe:
         rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
-        sagemaker: where scripts/sagemaker.py runs it; None without such a section.
+        sagemaker: the section, which rlvr/sagemaker/settings.py reads; None without one.
         lines: where its keys were written, for messages.
         overrides: the words of the command line that changed it.
     """
@@ -82,7 +78,7 @@ class Recipe:
     rewards: tuple[RewardSpec, ...]
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
-    sagemaker: SageMakerSettings | None = None
+    sagemaker: Any = None
     environments: tuple[EnvironmentSpec, ...] = ()
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
     overrides: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -213,7 +209,6 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     other_model = content.get("model_name_or_path") != model_of_file
     if evaluation is not None and other_model and not text.is_overridden("evaluation", "evaluation.reference"):
         evaluation = replace(evaluation, reference=None)  # it is a score of the recipe's own model
-    sagemaker = read_settings(content.get("sagemaker"), text.location("sagemaker"), problems)
     if "model_name_or_path" not in content:
         fix = "is missing. Name the model to train: a hub id or a folder."
         problems.append(text.location("model_name_or_path").problem(fix, "missing-key"))
@@ -235,7 +230,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         tuple(rewards),
         evaluation,
         settings,
-        sagemaker,
+        content.get("sagemaker"),
         environments,
         text.lines,
         tuple(overrides),
@@ -313,25 +308,23 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
         if key in (*SECTIONS, RESOLVED):
             continue
         at = text.location(key)
-        if key in schema.RENAMED:
-            new = schema.RENAMED[key]
-            text.problems.append(at.problem(f"is not a recipe key. Use {new}.", "removed-key", new))
-        elif key in schema.REMOVED:
-            if value is not None and value != schema.defaults().get(key):
-                text.problems.append(at.problem(f"is not a recipe key. {schema.REMOVED[key]}.", "removed-key"))
-        elif key not in schema.fields():
-            known = {*schema.fields(), *SECTIONS, EXTENDS} - {*schema.RENAMED, *schema.REMOVED}
+        if key in schema.REFUSED and value in (None, schema.defaults().get(key)):
+            continue
+        if key in schema.REFUSED or key not in schema.fields():
+            known = {*schema.fields(), *SECTIONS, EXTENDS} - schema.REFUSED
             before = list(text.content)[list(text.content).index(key) - 1]
             advice = foreign_keys.usual_names().get(key) or foreign_keys.find_advice(key)
             similar = advice or schema.nearest(key, known)
-            if before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
+            if removed := foreign_keys.removed().get(key):
+                text.problems.append(_foreign_key(at, removed, "removed-key"))
+            elif before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
                 fix = f"is not a recipe key. If it belongs to {before}, indent it."
                 text.problems.append(at.problem(fix, "unknown-key"))
             elif advice:
                 text.problems.append(_foreign_key(at, advice))
-            elif section := next((name for name, keys in _KEYS_BY_SECTION.items() if key in keys), None):
-                fix = f"is not a recipe key. Did you mean {section}.{key}?"
-                text.problems.append(at.problem(fix, "unknown-key", f"{section}.{key}"))
+            elif key in _EVALUATION_KEYS:
+                fix = f"is not a recipe key. Did you mean evaluation.{key}?"
+                text.problems.append(at.problem(fix, "unknown-key", f"evaluation.{key}"))
             else:
                 text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):
@@ -391,7 +384,7 @@ def _foreign_problems(text: RecipeText, program: foreign_keys.Program) -> list[P
     return [foreign, *sorted(text.problems, key=lambda problem: problem.line or 0)]
 
 
-def _foreign_key(at: KeyLocation, advice: str) -> Problem:
+def _foreign_key(at: KeyLocation, advice: str, kind: str = "foreign-key") -> Problem:
     ours = advice if " " not in advice else None
-    fault = "has another meaning here" if at.key in schema.fields() else "is not a recipe key"
-    return at.problem(f"{fault}. {f'Use {ours}' if ours else advice}.", "foreign-key", ours)
+    fault = "has another meaning here" if at.key in schema.fields().keys() - schema.REFUSED else "is not a recipe key"
+    return at.problem(f"{fault}. {f'Use {ours}' if ours else advice}.", kind, ours)

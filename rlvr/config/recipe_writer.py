@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
 from rlvr.config import schema
 from rlvr.config.recipe import RESOLVED, Recipe
+
+_COLUMN = 40  # of comments behind values
 
 
 def write_recipe(recipe: Recipe, path: Path, resolved: Mapping[str, Any] | None = None) -> None:
@@ -37,8 +41,29 @@ def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> 
 
 def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a recipe with TRL's defaults for all other keys."""
-    refused = {*schema.RENAMED, *schema.REMOVED} - {*schema.FIXED}
-    return {key: value for key, value in schema.defaults().items() if key not in refused} | dict(content)
+    return {key: value for key, value in schema.defaults().items() if key not in schema.REFUSED} | dict(content)
+
+
+def text_in_full(recipe: Recipe) -> str | None:
+    """Format the keys of a recipe and of what it extends as YAML, each with the files that its values are from.
+
+    Keys that no file has, such as defaults, are left out.
+
+    Returns:
+        None if the recipe extends nothing.
+    """
+    folder, own = recipe.path.parent, str(recipe.path)
+    if all(at is None or at.path == own for at in recipe.lines.values()):
+        return None
+    sources: dict[str, dict[str, None]] = {}
+    for key, at in recipe.lines.items():
+        name = "command line" if at is None else os.path.relpath(at.path, folder)
+        sources.setdefault(key.partition(".")[0], {})[name] = None
+    written = CommentedMap({key: value for key, value in recipe.as_dict().items() if key in sources})
+    for key in written:
+        if [*sources[key]] != [recipe.path.name]:
+            written.yaml_add_eol_comment(", ".join(sources[key]), key, column=_COLUMN)
+    return f"# The recipe in full\n{_yaml(written)}"
 
 
 def _yaml(content: Mapping[str, Any]) -> str:

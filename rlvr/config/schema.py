@@ -44,66 +44,15 @@ OWN: dict[str, tuple[str, Any]] = {
     "rollout_check_steps": ("int", 10),
 }
 
-# Keys that TRL and transformers have renamed since TRL 0.15, and keys that have a better name there. They are refused.
-RENAMED: dict[str, str] = {
-    "bnb_4bit_use_double_quant": "use_bnb_nested_quant",
-    "evaluation_strategy": "eval_strategy",
-    "gradient_checkpointing": "activation_checkpointing",
-    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
-    "group_by_length": "train_sampling_strategy",
-    "no_cuda": "use_cpu",
-    "torch_dtype": "dtype",
-    "vllm_guided_decoding_regex": "vllm_structured_outputs_regex",
-    "vllm_max_model_len": "vllm_max_model_length",
-    "wandb_log_unique_prompts": "log_unique_prompts",
-}
-# Keys of transformers that keep their defaults, each with the reason. recipe.yaml of a run has them.
-FIXED: dict[str, str] = {
-    "save_only_model": "Remove it: no run could continue from such a checkpoint. save_total_limit limits their number",
-    "ignore_data_skip": "Remove it: a run that continues would train on other prompts than one that was left alone",
-    "neftune_noise_alpha": "Remove it: its noise would also be in the model that samples the completions",
-    "remove_unused_columns": "Remove it: rewards read the columns of the data",
-    "label_smoothing_factor": "Remove it: the losses of GRPO have no labels to smooth",
-}
-# Keys that a recipe can't have, each with the reason or with what to use: options that this project doesn't support,
-# options that a section of the recipe replaces, and options that TRL and transformers have removed since TRL 0.15.
-REMOVED: dict[str, str] = {
-    **FIXED,
-    "use_transformers_continuous_batching": "Remove it: no measurement showed a gain over plain generation",
-    "transformers_continuous_batching_config": "Remove it: transformers' continuous batching is not supported",
-    **dict.fromkeys(
-        ("hub_token", "push_to_hub_token"),
-        "Remove it: a recipe must hold no token. Set HF_TOKEN or run `hf auth login`",
-    ),
-    "enable_jit_checkpoint": "Remove it: a run that receives SIGTERM saves a checkpoint by itself (docs/resume.md)",
-    "num_generations_eval": "Remove it: validation is greedy, with one completion per row",
-    "reward_funcs": "Use the rewards: list",
-    "reward_weights": "Give each entry of the rewards: list a weight",
-    **dict.fromkeys(
-        ("dataset_name", "dataset_id_or_path", "dataset_config"),
-        "Use the task: section (task: {name: jsonl, path: …} reads any dataset)",
-    ),
-    "dataset_train_split": "Use the task: section; its splits are train, validation and test",
-    "dataset_test_split": "Use the task: section, and evaluation: {split: test}",
-    "dataset_streaming": "Remove it: a task loads all rows, so that they can be checked before training",
-    "dataset_prompt_column": "Use the task: section (task: {name: jsonl, path: …} takes any columns)",
-    "system_prompt": "Use the option system of the task: section",
-    "reward_model_name_or_path": "Remove it: rewards are functions (rewards:), and one of them may call a model",
-    "gradient_checkpointing_use_reentrant": "Use activation_checkpointing_kwargs: {use_reentrant: …}",
-    "bnb_4bit_compute_dtype": "Remove it: 4-bit weights are computed in dtype",
-    "max_prompt_length": "Remove it: prompts are never truncated, and --check names those that are too long",
-    "stop_strings": "Remove it: the task says where a turn ends (docs/tasks.md)",
-    "max_seq_length": "Remove it: prompts are never cut. max_completion_length limits completions",
-    "use_liger_loss": "Remove it: the loss no longer materialises the logits",
-    "token_entropy_percentile_threshold": "Use top_entropy_quantile, the share of tokens that are trained on",
-    "vllm_device": "Remove it: vllm_mode says where vLLM runs (colocate or server)",
-    "vllm_dtype": "Remove it: vLLM computes in the type that training computes in",
-    "vllm_enable_prefix_caching": "Remove it: vLLM decides by itself",
-    "logging_dir": "Remove it: TensorBoard files go to the run directory",
-    "overwrite_output_dir": "Remove it: a run never overwrites the checkpoints of another run",
-    "save_safetensors": "Remove it: weights are always saved as safetensors",
-    "warmup_ratio": "Use warmup_steps, which is a ratio if it is below 1 (warmup_steps: 0.1)",
-}
+# Fields of TRL's classes that a recipe can't have; foreign_keys.yaml says what to do instead.
+REFUSED = frozenset(
+    {
+        *("enable_jit_checkpoint", "gradient_checkpointing", "gradient_checkpointing_kwargs", "hub_token"),
+        *("ignore_data_skip", "label_smoothing_factor", "neftune_noise_alpha", "num_generations_eval"),
+        *("remove_unused_columns", "reward_weights", "save_only_model", "transformers_continuous_batching_config"),
+        "use_transformers_continuous_batching",
+    }
+)
 
 # Algorithms that other programs name as a loss, and that are other keys here.
 _NOT_A_LOSS = {
@@ -249,11 +198,8 @@ def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:
     A name that begins with another letter must be nearer: a far suggestion costs more than none.
     """
     close = difflib.get_close_matches(name, list(known), n=3 * count, cutoff=0.6)
-    return [one for one in close if one[:1] == name[:1] or _similarity(one, name) >= 0.75][:count]
-
-
-def _similarity(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+    near = set(difflib.get_close_matches(name, close, n=3 * count, cutoff=0.75))
+    return [one for one in close if one[:1] == name[:1] or one in near][:count]
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
+from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from rlvr.config import project, schema
@@ -35,11 +35,8 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
 )
 
 
-def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any], dict[str, int]]:
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the file's content as plain Python, and the line of every key (see `rlvr.config.key_location.Lines`).
-
-    Args:
-        last_key_wins: whether a key may be given twice, as in PyYAML.
 
     Raises:
         InputError: there is no such file, it is no text, no YAML, or no mapping.
@@ -48,7 +45,7 @@ def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any
     if text.startswith("#!") or path.suffix == ".sh":
         raise _invalid(path, "this is a shell script. docs/coming-from.md maps the flags of OpenRLHF and veRL to keys")
     try:
-        content = round_trip_yaml(last_key_wins).load(text)
+        content = YAML().load(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1
         key = str(error.problem).split('"')[1]
@@ -67,19 +64,6 @@ def read_yaml(path: Path, *, last_key_wins: bool = False) -> tuple[dict[str, Any
     if not isinstance(content, CommentedMap):
         raise _invalid(path, "the recipe is not a mapping. Write one `key: value` per line")
     return _plain(content), dict(_lines(content, ""))
-
-
-class _LastKeyWins(RoundTripConstructor):
-    def check_mapping_key(self, *_: Any) -> bool:
-        return True
-
-
-def round_trip_yaml(last_key_wins: bool = False) -> YAML:
-    """A reader that keeps comments and the form of numbers."""
-    yaml = YAML(typ="rt")
-    if last_key_wins:
-        yaml.Constructor = _LastKeyWins
-    return yaml
 
 
 def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:

@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import RecipeChange, advise
 from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, USABLE, GpuMemory, memory
-from rlvr.estimates.rollouts import RolloutPlan
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import RunTime, run_time
 
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "Machine", "estimate", "find_machine", "this_machine"]
 
-# Maximum lines of the output, and of its memory parts and changes.
-_LINES, _PARTS, _CHANGES = 15, 7, 7
+_PARTS = 7  # of the memory, in the output
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,11 @@ class Estimate:
     setup: RunSetup
     memory: GpuMemory  # of one GPU
     machine: Machine | None  # the target machine; None if unknown
+    steps: int | None  # updates of the run
     hours: RunTime | None  # None without steps, or if the GPU's speed is unknown
-    rollouts: RolloutPlan | None  # None without steps
     changes: tuple[RecipeChange, ...]  # that make the run fit
     needed_after: float  # peak bytes with all of them
-    notes: tuple[str, ...]  # limits of the estimate
+    dense: bool  # False for a mixture of experts, whose estimate is rough
 
     @property
     def fits(self) -> bool | None:
@@ -85,20 +82,26 @@ class Estimate:
         return f"vllm_gpu_memory_utilization: {share:g} is {share * room:.1f} GiB, and vLLM needs {needs:.1f}: {fix}"
 
     def lines(self) -> list[str]:
-        """Format the estimate for the terminal, in at most 15 lines."""
+        """Format the estimate for the terminal."""
         share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
-        below = [*self._verdict(), *self._advice(), *share, *self._duration(), *self.notes[:1]]
-        return [*self._table(_LINES - len(below)), *below]
+        rounds, rough = [], []
+        if self.setup.rounds > 1 and not self.setup.vllm:
+            rounds = [
+                f"transformers makes a generation in {self.setup.rounds} rounds of at most {self.setup.at_once} "
+                "completions per GPU, as many as fit"
+            ]
+        if not self.dense:
+            rough = ["note: a mixture of experts is estimated as if it were dense: a rough estimate"]
+        return [*self._table(), *self._verdict(), *self._advice(), *share, *rounds, *self._duration(), *rough]
 
-    def _table(self, lines: int) -> list[str]:
+    def _table(self) -> list[str]:
         rows: dict[str, list[float]] = {}
         for part in self.memory.parts:
             name = part.name.partition(" (")[0]  # without the moment
             row = rows.setdefault(name, [0.0] * len(MOMENTS))
             for number, moment in enumerate(MOMENTS):
                 row[number] += part.bytes if moment in part.moments else 0
-        # Three lines are for the header, the small parts, and the sums.
-        large = sorted(rows, key=lambda name: max(rows[name]), reverse=True)[: min(_PARTS, lines - 3)]
+        large = sorted(rows, key=lambda name: max(rows[name]), reverse=True)[:_PARTS]
         rest = [sum(row[number] for name, row in rows.items() if name not in large) for number in range(len(MOMENTS))]
         shown = [(name, row) for name, row in rows.items() if name in large]
         shown += [("other", rest), ("total", [self.memory.at(moment) for moment in MOMENTS])]
@@ -133,22 +136,20 @@ class Estimate:
         lines = [f"{change.words} (saves {change.saves / GIB:.1f} GiB)" for change in self.changes]
         if not lines:
             return ["  no known change reduces it: take a larger GPU"]
-        if len(lines) > _CHANGES:
-            lines = [*lines[: _CHANGES - 1], "; ".join(lines[_CHANGES - 1 :])]
         after = self.needed_after / GIB
         fits = after <= self.machine.gpu.memory
         then = f"then {after:.1f} GiB, which fits" if fits else f"then still {after:.1f} GiB: take a larger GPU"
         return [*(f"  change {line}" for line in lines), f"  {then}"]
 
     def _duration(self) -> list[str]:
-        if self.machine is None or self.hours is None or self.rollouts is None or not self.fits:
+        if self.machine is None or self.hours is None or not self.fits:
             return []
         low, high = self.hours.total
         dollars = self.hours.dollars(self.machine, self.setup.processes)
         cost = f", {_dollars(*dollars)} (prices of {PRICES_READ})" if dollars is not None else ""
         share = self.hours.generating[1] / high if high else 0
         return [
-            f"{_times(low, high)} for {self.rollouts.steps:,} updates{cost}, {share:.0%} of it generating; "
+            f"{_times(low, high)} for {self.steps:,} updates{cost}, {share:.0%} of it generating; "
             "not measured, without rewards"
         ]
 
@@ -171,7 +172,7 @@ def estimate(
         launcher: as returned by `rlvr.training.launch.launcher`.
         machine: see `find_machine` and `this_machine`; None estimates the memory only.
         prompt_tokens: of the longest prompt.
-        steps: updates of the run; None omits hours, dollars and the rollout plan.
+        steps: updates of the run; None omits hours and dollars.
 
     Raises:
         InputError: of kind "unknown-architecture".
@@ -200,11 +201,11 @@ def estimate(
         setup=setup,
         memory=needed_memory,
         machine=machine,
+        steps=steps,
         hours=run_time(whole, added, shape, setup, machine.gpu, steps=steps) if machine and steps else None,
-        rollouts=RolloutPlan(setup, steps, reward_batch_timeout(recipe)) if steps else None,
         changes=changes,
         needed_after=needed,
-        notes=_notes(setup, shape),
+        dense=shape.dense,
     )
 
 
@@ -222,18 +223,6 @@ def _largest_round(
         return used > USABLE * room
 
     return max(bisect.bisect_left(range(1, setup.generated + 1), True, key=overflows), 1)
-
-
-def _notes(setup: RunSetup, shape: counting.Shape) -> tuple[str, ...]:
-    """The limits of the estimate, the most important first."""
-    experts = "a mixture of experts: its activations and hours are estimated as if it were dense, a rough estimate"
-    paged = "a paged optimizer may move to the machine's memory if the GPU is full; here it counts as GPU memory"
-    notes = (
-        (not shape.dense, experts),
-        (setup.optimizer.startswith("paged"), paged),
-        (bool(setup.settings.get("lora_target_parameters")), "lora_target_parameters are not counted"),
-    )
-    return tuple(f"note: {note}" for applies, note in notes if applies)
 
 
 def _gib(number: float) -> str:

@@ -28,8 +28,6 @@ class RunSetup:
     rows: int  # completions of a training step on one GPU
     generated: int  # completions of a generation on one GPU
     at_once: int  # completions that transformers generates at once on one GPU
-    completions: int  # completions of a generation, on all GPUs
-    group: int  # completions of a prompt
     prompt_tokens: int  # maximum; batches are padded to it
     completion_tokens: int  # maximum
     accumulation: int  # micro-batches of an update (`gradient_accumulation_steps`)
@@ -144,8 +142,6 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
         rows=int(value_of(settings, "per_device_train_batch_size")),
         generated=generated,
         at_once=min(settings.get("per_device_generation_batch_size") or generated, generated),
-        completions=sizes.completions,
-        group=sizes.group,
         prompt_tokens=prompt_tokens,
         completion_tokens=int(settings.get("max_completion_length") or 512),
         accumulation=sizes.accumulation,

@@ -19,8 +19,6 @@ from rlvr.preflight import (
     data_checks,
     environment_checks,
     generation_checks,
-    measurement_checks,
-    publishing_checks,
     vllm_checks,
     vllm_server,
 )
@@ -147,7 +145,6 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_versions),
     Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "dtype")),
     Check(compatibility.check_optional_packages, reads=("use_liger_kernel",)),
-    Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,
         reads=("loss_type", "use_vllm", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
@@ -157,7 +154,7 @@ CHECKS: tuple[Check, ...] = (
         reads=("save_strategy", "eval_strategy", "load_best_model_at_end"),
     ),
     Check(compatibility.check_trackers, reads=("report_to",)),
-    Check(publishing_checks.check_publishing, reads=("push_to_hub", "hub_model_id")),
+    Check(compatibility.check_publishing, reads=("push_to_hub", "hub_model_id")),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
     Check(batch_checks.check_reward_timeouts, reads=("reward_timeout_s", "reward_batch_timeout_s", "ddp_timeout")),
     Check(compatibility.check_launcher, reads=("use_cpu", "bf16", "fp16", "optim", "load_in_4bit", "load_in_8bit")),
@@ -212,8 +209,8 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.
-    Check(measurement_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
-    Check(measurement_checks.check_held_out_size, needs=("task",)),
+    Check(data_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),
+    Check(data_checks.check_held_out_size, needs=("task",)),
     Check(generation_checks.check_turn_end, needs=("train", "tokenizer", "config"), after=SCORING),
     Check(generation_checks.check_text_end, needs=("train", "tokenizer"), after=SCORING),
     Check(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
 
 from rlvr import estimates
 from rlvr.config import schema
@@ -22,6 +21,7 @@ from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
+from rlvr.publishing.settings import check_id, find_token
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import easy_first
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 
 PROJECT = "grpo-recipes"
 CPU_INFO = Path("/proc/cpuinfo")
-# Package, versions, what is broken, where it is discussed. All are outside of pyproject.toml's bounds; this explains
-# the bounds.
-BROKEN = (
-    ("transformers", "<5.5.4", "training under ZeRO-3 ends in `pop from an empty deque`", "huggingface/trl#4899"),
-    ("deepspeed", "<0.18.6", "under ZeRO-3 the types of a LoRA's weights don't match", "huggingface/trl#6089"),
-)
 
 
 def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> Iterator[Problem]:
@@ -61,15 +55,8 @@ def check_versions(_: object, installed: Callable[[str], str] = metadata.version
             yield Problem(f"{name} is not installed. {fix}", "package-not-installed", name)
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            supported = f"this project supports {requirement.specifier}{_known_fault(name, version)}"
-            yield Problem(f"{name} {version} is installed, but {supported}. {fix}", "unsupported-version", name)
-
-
-def _known_fault(name: str, version: str) -> str:
-    for package, versions, fault, discussion in BROKEN:
-        if package == name and SpecifierSet(versions).contains(version, prereleases=True):
-            return f" ({fault}: {discussion})"
-    return ""
+            message = f"{name} {version} is installed, but this project supports {requirement.specifier}. {fix}"
+            yield Problem(message, "unsupported-version", name)
 
 
 def check_quantization(components: RunComponents) -> Iterator[Problem]:
@@ -125,21 +112,30 @@ def check_trackers(components: RunComponents) -> Iterable[Problem]:
     return trackers.tracker_problems(components.settings.get("report_to")) if components.target.is_here else ()
 
 
+def check_publishing(components: RunComponents) -> Iterator[Problem]:
+    """The keys of `push_to_hub`, and the token, if the run pushes from this machine."""
+    settings = components.settings
+    if not settings.get("push_to_hub"):
+        return
+    if not settings.get("hub_model_id"):
+        message = "push_to_hub: hub_model_id is missing. Set it to the repository to publish in, as user/name."
+        yield Problem(message, "missing-key", "hub_model_id")
+    else:
+        try:
+            check_id(str(settings["hub_model_id"]))
+        except InputError as error:
+            yield Problem(f"hub_model_id: {error}", error.kind, "hub_model_id")
+    if components.target.is_here:
+        try:
+            find_token()
+        except InputError as error:
+            later = "Or set push_to_hub: false, and publish after the run with scripts/publish.py."
+            yield Problem(f"push_to_hub: {error} {later}", error.kind, "push_to_hub")
+
+
 def check_launcher(components: RunComponents) -> Iterable[Problem]:
     """What the launcher can't do."""
     return launch.launch_problems(components.recipe, here=components.target.is_here)
-
-
-def check_cispo(components: RunComponents) -> Iterator[Problem]:
-    """CISPO's weights are cut at `epsilon_high`, whose default is meant for other losses."""
-    settings = components.settings
-    bound = settings.get("epsilon_high") or value_of(settings, "epsilon")
-    if settings.get("loss_type") == "cispo" and bound < 1:
-        message = (
-            f"loss_type: cispo cuts weights at {bound}, so those near 1 are all {bound}. Set epsilon_high: 5.0 "
-            "(docs/algorithms.md)."
-        )
-        yield Problem(message, "out-of-range", "epsilon_high", level="warning")
 
 
 def check_vespo(components: RunComponents) -> Iterator[Problem]:

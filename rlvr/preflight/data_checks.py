@@ -1,17 +1,19 @@
-"""Checks of the rows: columns, prompts, splits, and the rows that a reward refuses."""
+"""Checks of the rows: columns, prompts, splits, repetitions, and the rows that a reward refuses."""
 
 from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from rlvr.config.reward_location import is_remote
-from rlvr.config.specs import SPLITS
+from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.splits import question_key
 from rlvr.data.task import RESERVED_COLUMNS, Task
 from rlvr.errors import Problem
+from rlvr.evaluation.statistics import wilson
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import SHOWN_ROWS, first_rows
 from rlvr.scoring.registry import companion_function
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from rlvr.scoring.scorer import Scorer
 
 WARNING = "warning: "  # begins what `validate_rows` says of a row that training can use
+# Rows with which the 95 % interval of an accuracy is at most ±10 and ±5 points wide. A wider one than the first can't
+# show what a short training gains.
+MIN_ROWS, GOOD_ROWS = 93, 381
 
 
 def _task(components: RunComponents) -> tuple[Task, str]:
@@ -111,10 +116,6 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
                 yield Problem(message, "doubtful-row", row=row, level="warning")
             else:
                 yield Problem(message, "refused-row", row=row)
-
-
-def is_chat(value: object) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(isinstance(turn, dict) for turn in value)
 
 
 def check_prompts(components: RunComponents) -> Iterator[Problem]:
@@ -209,3 +210,52 @@ def check_leaked_prompts(components: RunComponents) -> Iterator[Problem]:
                 f"{first_rows(leaked, task.split(split))}): an accuracy on them is no accuracy on new problems."
             )
             yield Problem(message, "leaked-prompt", "prompt", row=leaked[0], level="warning")
+
+
+def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
+    """Prompts that occur more than once in a split."""
+    pairs = ((name, task, split) for name, task in components.tasks for split in SPLITS)
+    for name, task, split in pairs:
+        keys = [prompt_key(prompt) for prompt in task.prompts(split)]
+        counts = Counter(keys)
+        repeated = len(keys) - len(counts)
+        if not repeated:
+            continue
+        effect = (
+            "they are trained on more often than the others"
+            if split == "train"
+            else "an accuracy counts them as independent, so its interval is too narrow"
+        )
+        row = next(row for row, key in enumerate(keys) if counts[key] > 1)
+        yield Problem(
+            f"task {name}, {split}: {repeated:,} of {len(keys):,} prompts repeat an earlier one "
+            f"(row {row} occurs {counts[keys[row]]:,} times): {effect}. Remove the repeated rows.",
+            "repeated-prompt",
+            "prompt",
+            row=row,
+            level="warning",
+        )
+
+
+def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
+    """The held-out split must be large enough for an accuracy that says something."""
+    evaluation = components.recipe.evaluation
+    for name, task in components.tasks if evaluation is not None else ():
+        assert evaluation is not None
+        yield from _held_out_size(evaluation, task, f" of {name}" if components.recipe.is_mixture else "")
+
+
+def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iterator[Problem]:
+    available = len(task.split(evaluation.split))
+    rows = min(available, evaluation.rows or available)
+    if not rows or rows >= MIN_ROWS:
+        return
+    interval = wilson(rows / 2, rows)  # of an accuracy of 50 %, where it is widest
+    yield Problem(
+        f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give an accuracy with a 95 % interval "
+        f"of up to ±{50 * (interval.high - interval.low):.0f} points, which hides what training gains. Use {MIN_ROWS} "
+        f"rows for 10 points, or {GOOD_ROWS} rows for 5 points.",
+        "small-split",
+        "evaluation.split",
+        level="warning",
+    )

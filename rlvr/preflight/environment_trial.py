@@ -15,11 +15,12 @@ from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.environments.rollouts import Rollout
 from rlvr.errors import Problem
+from rlvr.formatting import one_line
 
 TRIED_ROWS = 8  # the first of each environment
 STEP = -1  # training begins at 0
 FULL_REWARD = 1.0
-SHOWN_LINES, SHOWN_WIDTH = 4, 72  # of a tool's result: with its indent, it fits a terminal of 80 columns
+SHOWN_CHARACTERS = 120  # of a tool's result
 _SAMPLES: dict[Any, Any] = {int: 1, float: 1.0, str: "1", bool: False, list: [], dict: {}}
 
 
@@ -110,7 +111,7 @@ class _Trial:
                     f"failed in {called}: {rollout.failed or text}. Correct the tool", None, "environment-failed"
                 )
                 continue
-            message = f"environment {self.environment.label}: {called} returned {quote_result(text)}"
+            message = f"environment {self.environment.label}: {called} returned: {one_line(text, SHOWN_CHARACTERS)}"
             yield Problem(message, "environment-trial", level="note")
 
     def _summary(self, added: int, nothing: Sequence[float | None], references: int) -> Problem:
@@ -128,17 +129,6 @@ class _Trial:
 
     def _problem(self, message: str, row: int | None, kind: str) -> Problem:
         return Problem(f"The environment {self.environment.name} {message}.", kind, self.environment.name, row=row)
-
-
-def quote_result(text: str) -> str:
-    """The first lines of a tool's result, in a block if there are several; nothing in it can steer a terminal."""
-    lines = [repr(line)[1:-1] for line in text.splitlines()]
-    if len(lines) < 2 and len(text) <= SHOWN_WIDTH // 2:
-        return repr(text)
-    shown = [line if len(line) <= SHOWN_WIDTH else f"{line[: SHOWN_WIDTH - 1]}…" for line in lines[:SHOWN_LINES]]
-    if len(lines) > SHOWN_LINES:
-        shown.append(f"[{len(lines) - SHOWN_LINES} more lines]")
-    return "".join(f"\n      {line}" for line in shown)
 
 
 def _sample_arguments(method: Any) -> dict[str, Any]:

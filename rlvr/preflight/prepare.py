@@ -188,7 +188,7 @@ def prepare_run(
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
             *remarks_of([*about, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
-            *remarks_of(_estimate_lines(estimate), "estimate"),
+            *remarks_of(estimate.lines() if estimate is not None else (), "estimate"),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
         )
@@ -364,12 +364,6 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
         Problem(line.removeprefix("warning: "), kind, level="warning" if line.startswith("warning: ") else "note")
         for line in lines
     ]
-
-
-def _estimate_lines(estimate: estimates.Estimate | None) -> list[str]:
-    if estimate is None:
-        return []
-    return [*(estimate.rollouts.lines() if estimate.rollouts is not None else []), *estimate.lines()]
 
 
 def _in_rounds(recipe: Recipe, estimate: estimates.Estimate | None, processes: int) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.config.sagemaker import SageMakerSettings
+from rlvr.sagemaker.settings import SageMakerSettings
 
 
 @dataclass(frozen=True)

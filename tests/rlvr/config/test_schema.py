@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rlvr.config import schema
+from rlvr.config import foreign_keys, schema
 from rlvr.config.recipe import SECTIONS
 
 
@@ -20,69 +20,18 @@ def test_the_file_of_keys_is_that_of_the_installed_trl() -> None:
     assert not imported & set(schema.OWN), "TRL declares resume_from_checkpoint and never reads it"
 
 
-def test_a_refused_key_is_gone_from_trl_or_is_refused_for_a_reason_of_ours() -> None:
-    still_in_trl = {
-        "gradient_checkpointing",
-        "gradient_checkpointing_kwargs",
-        "reward_weights",
-        "hub_token",
-        "use_transformers_continuous_batching",
-        "transformers_continuous_batching_config",
-        "enable_jit_checkpoint",
-        "num_generations_eval",
-        "save_only_model",
-        "ignore_data_skip",
-        "neftune_noise_alpha",
-        "remove_unused_columns",
-        "label_smoothing_factor",
-    }
-    assert ({*schema.REMOVED, *schema.RENAMED}) & set(schema.fields()) == still_in_trl
-
-
-# Keys that GRPOConfig, ModelConfig or TRL's scripts had between 0.15 and 1.15, and that TRL 1.16 doesn't have; read off
-# their sources. Of transformers' TrainingArguments, those that recipes for TRL use.
-OF_TRL = [
-    "dataset_config",
-    "dataset_name",
-    "dataset_streaming",
-    "dataset_test_split",
-    "dataset_train_split",
-    "gradient_checkpointing_use_reentrant",
-    "max_prompt_length",
-    "reward_funcs",
-    "reward_model_name_or_path",
-    "torch_dtype",
-    "token_entropy_percentile_threshold",
-    "use_liger_loss",
-    "vllm_device",
-    "vllm_dtype",
-    "vllm_enable_prefix_caching",
-    "vllm_guided_decoding_regex",
-    "vllm_max_model_len",
-    "wandb_log_unique_prompts",
-]
-OF_TRANSFORMERS = [
-    "evaluation_strategy",
-    "group_by_length",
-    "logging_dir",
-    "no_cuda",
-    "overwrite_output_dir",
-    "push_to_hub_token",
-    "save_safetensors",
-    "warmup_ratio",
-]
-
-
-def test_every_key_of_an_earlier_trl_is_refused_with_what_to_do() -> None:
-    assert {*OF_TRL, *OF_TRANSFORMERS} <= {*schema.RENAMED, *schema.REMOVED}
-    assert all(re.match(r"(Use|Remove it:|Give) \S", advice) for advice in schema.REMOVED.values())
+def test_a_key_that_trl_still_has_is_refused_by_name() -> None:
+    assert foreign_keys.removed().keys() & schema.fields().keys() == schema.REFUSED
 
 
 def test_every_successor_is_a_key_of_today() -> None:
-    named = {name for advice in schema.REMOVED.values() for name in re.findall(r"Use ([a-z0-9_]+)", advice)}
-    successors = {*schema.RENAMED.values(), *(named - {"the"})}
+    removed = foreign_keys.removed()
+    plain = {advice for advice in removed.values() if " " not in advice}
+    assert all(re.match(r"(Use|Remove it:|Give) \S", advice) for advice in {*removed.values()} - plain)
+    named = {name for advice in removed.values() for name in re.findall(r"Use ([a-z0-9_]+)", advice)}
+    successors = plain | (named - {"the"})
     assert successors <= {*SECTIONS, *schema.fields()}
-    assert not successors & {*schema.RENAMED, *schema.REMOVED}
+    assert not successors & removed.keys()
 
 
 @pytest.mark.parametrize(

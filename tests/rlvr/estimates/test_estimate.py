@@ -122,9 +122,9 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
         (of("ml.g6e.xlarge", launcher="zero2_offload"), ["offloading takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )
-def test_the_output_has_at_most_fifteen_aligned_lines(estimated: Estimate, phrases: list[str], why: str) -> None:
+def test_the_output_is_aligned(estimated: Estimate, phrases: list[str], why: str) -> None:
     lines = estimated.lines()
-    assert len(lines) <= 15 and all(line == line.rstrip() for line in lines), why
+    assert all(line == line.rstrip() for line in lines), why
     for words in phrases:
         assert any(words in line for line in lines), (why, lines)
     table = lines[: next(number for number, line in enumerate(lines) if line.startswith("total")) + 1]
@@ -148,7 +148,7 @@ def test_every_recipe_can_be_estimated_under_every_launcher(path: Path) -> None:
         processes = 1 if launcher == "python" else 4
         estimated = estimate(recipe, HALF, processes, launcher, machine, prompt_tokens=200, steps=10)
         assert 1 < estimated.memory.peak / GIB < 500, launcher
-        assert estimated.rollouts is not None and estimated.rollouts.lines() and len(estimated.lines()) <= 15, launcher
+        assert estimated.lines(), launcher
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,7 @@ def test_a_generation_is_made_in_as_few_equal_rounds_as_fit() -> None:
     fewer = of("A10G", HALF, gradient_accumulation_steps=64, per_device_generation_batch_size=setup.at_once + 1, **LORA)
     free = estimated.memory.at("generating") / (22.5 * GIB)
     assert free <= 0.9 and fewer.setup.at_once == setup.at_once + 1
-    assert estimated.rollouts is not None and any(
-        "in 2 rounds of at most 256" in line for line in estimated.rollouts.lines()
-    )
+    assert any("in 2 rounds of at most 256" in line for line in estimated.lines())
     assert of("A10G", HALF, use_vllm=True, gradient_accumulation_steps=64, **LORA).setup.rounds == 1
 
 
@@ -198,8 +196,7 @@ def test_the_page_shows_the_output() -> None:
         prompt_tokens=300,
         steps=416,
     )
-    assert shown.rollouts is not None
-    assert "\n".join(["```text", *shown.lines(), *shown.rollouts.lines(), "```"]) in page
+    assert "\n".join(["```text", *shown.lines(), "```"]) in page
     changed = load_recipe(recipe, ["--load_in_4bit", "false", "--activation_checkpointing", "false"])
     advised = estimate(changed, SEVEN, 1, "python", find_machine("A10G"), prompt_tokens=300, steps=416)
     assert "\n".join(["```text", *advised.lines()[-3:], "```"]) in page

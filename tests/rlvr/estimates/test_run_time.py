@@ -1,4 +1,4 @@
-"""Hours and dollars by hand, and the rollout plan."""
+"""Hours and dollars by hand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import parameters as counting
-from rlvr.estimates.machines import GPUS, Gpu, Machine, find_machine
-from rlvr.estimates.rollouts import RolloutPlan
+from rlvr.estimates.machines import GPUS, Gpu, find_machine
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import FAST, SLOW, RunTime, Utilisation, generation_seconds, run_time, training_seconds
-from rlvr.formatting import count
 from tests.support import real_memory as real
 from tests.support.model_families import real_config
 
@@ -139,30 +137,3 @@ def test_an_unknown_gpu_has_no_hours() -> None:
 def test_dollars(machine: str, processes: int, dollars: tuple[float, float] | None, why: str) -> None:
     estimated = RunTime((1.0, 2.0), (0.5, 1.0)).dollars(find_machine(machine), processes)
     assert estimated == (pytest.approx(dollars) if dollars else None), why
-
-
-@pytest.mark.parametrize(
-    ("settings", "processes", "generations", "prompts", "per_process", "why"),
-    [
-        ({}, 1, 60, 1, 8, "TRL's defaults: a generation an update"),
-        ({"gradient_accumulation_steps": 4}, 1, 60, 4, 32, "four micro-batches at once"),
-        ({"gradient_accumulation_steps": 4}, 2, 60, 8, 32, "each process makes its own"),
-        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2}, 1, 120, 2, 16, "two generations an update"),
-        ({"num_iterations": 2}, 1, 30, 1, 8, "each is used twice"),
-        ({"num_generations": 4}, 1, 60, 2, 8, "smaller groups, more prompts"),
-    ],
-)
-def test_rollout_plan(
-    settings: dict[str, Any], processes: int, generations: int, prompts: int, per_process: int, why: str
-) -> None:
-    plan = RolloutPlan(a_run(processes, **settings), 60, 10)
-    assert plan.generations == generations, why
-    assert plan.lines()[0].startswith(f"{count(prompts, 'prompt')} x "), why
-    assert plan.completions == generations * per_process * processes, why
-    assert plan.rate == per_process / 10, why
-
-
-def test_the_plan_states_the_required_reward_rate() -> None:
-    words = "\n".join(RolloutPlan(a_run(dynamic_sampling=2), 60, 10).lines())
-    assert "0.8 a second meet reward_batch_timeout_s = 10" in words and "up to 2 further generations" in words
-    assert Machine("x", PLAIN).needed(8) == 1

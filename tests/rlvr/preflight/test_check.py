@@ -93,6 +93,13 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "16-bit weights pushed into 4-bit ones",
         ),
         ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
+        ({"gradient_accumulation_steps": 65}, "too-few-rows", "task", "trl#3675: a run of 0 steps that ends well"),
+        (
+            {"use_vllm": True, "vllm_weight_sync": "merged", "load_in_4bit": True},
+            "conflicting-keys",
+            "vllm_weight_sync",
+            "trl#4973: rollouts of another policy than the one that is trained",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
@@ -105,19 +112,39 @@ def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "is_warned", "why"),
+    ("settings", "stop_strings", "kind", "key", "why"),
     [
-        ({"loss_type": "cispo"}, True, "epsilon, 0.2, is the bound"),
-        ({"loss_type": "cispo", "epsilon_high": 5.0}, False, "the bound of ScaleRL"),
-        ({"loss_type": "dapo"}, False, "its bounds are distances from 1"),
+        (
+            {"ds3_gather_for_generation": False},
+            ("\n",),
+            "slow-generation",
+            "ds3_gather_for_generation",
+            "trl#3858: a run that seems to hang",
+        ),
+        ({}, (), "unended-completion", "task.stop_strings", "open-r1#271: a base model goes on until it is cut off"),
+        (
+            {"use_vllm": True, "vllm_weight_sync": "merged"},
+            ("\n",),
+            "vllm-drift",
+            "use_vllm",
+            "trl#3671, #6688: a hang, or a drift",
+        ),
     ],
 )
-def test_a_bound_that_cuts_all_of_cispos_weights_is_warned_of(
-    settings: dict[str, Any], is_warned: bool, why: str
+def test_a_recipe_that_may_disappoint_is_warned_of(
+    settings: dict[str, Any], stop_strings: tuple[str, ...], kind: str, key: str, why: str
 ) -> None:
-    problems = check_components(make_components(settings)).problems
-    expected = [("out-of-range", "epsilon_high", "warning")] if is_warned else []
-    assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected, why
+    problems = check_components(make_components(settings, stop_strings=stop_strings)).problems
+    assert (kind, key, "warning") in [(problem.kind, problem.key, problem.level) for problem in problems], why
+
+
+def test_a_chat_template_whose_turns_no_token_ends_is_warned_of() -> None:
+    chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": f"{row}+1?"}] for row in range(164)]})
+    train, test = (chat.add_column("final_answer", ["1"] * 164).select(part) for part in (range(64), range(64, 164)))
+    components = make_components(train=train, test=test)
+    assert found(components) == [] and components.tokenizer is not None
+    components.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    assert found(components) == [("unended-completion", "model_name_or_path")], "trl PR #7039: invented turns follow"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
-"""Rows that a reward refuses."""
+"""Rows that a reward refuses, repeated prompts and small held-out splits."""
 
 from __future__ import annotations
 
+import pytest
 from datasets import Dataset
 
-from rlvr.config.specs import RewardSpec
+from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.data.task import Task
+from rlvr.errors import Problem
+from rlvr.preflight.check import check_components
 from rlvr.preflight.data_checks import refused_rows
+from tests.support.run_components import make_components, rows
 
 
 def test_refused_rows_are_reported_all_at_once() -> None:
@@ -22,3 +26,41 @@ def test_refused_rows_are_reported_all_at_once() -> None:
     assert (in_train.kind, in_train.row) == ("refused-row", 60) and (in_test.kind, in_test.row) == ("refused-row", 1)
     assert "train: 4 of 64 rows" in in_train.message and "test: 1 of 2 rows" in in_test.message
     assert all(f"row {row} (id-{row})" in in_train.message for row in range(60, 64))
+
+
+def prompts(texts: list[str]) -> Dataset:
+    return Dataset.from_dict({"prompt": texts, "final_answer": [f"to {text}" for text in texts]})
+
+
+def kinds(problems: list[Problem]) -> list[tuple[str, str]]:
+    return [(problem.kind, problem.level) for problem in problems]
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_repeated_prompts_are_counted_with_an_example_row(split: str) -> None:
+    repeated = prompts(["once?", *(f"{row % 4}?" for row in range(159))])
+    components = make_components(train=repeated) if split == "train" else make_components(test=repeated)
+    [problem] = check_components(components).problems
+    assert kinds([problem]) == [("repeated-prompt", "warning")]
+    assert (problem.key, problem.row) == ("prompt", 1)
+    assert split in problem.message and "155 of 160" in problem.message and "40 times" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("available", "used", "width", "why"),
+    [
+        (40, None, "±15 points", "a small split"),
+        (200, 40, "±15 points", "a large split of which few rows are used"),
+        (93, None, "", "just enough"),
+        (92, None, "±10 points", "one row too few"),
+    ],
+)
+def test_too_few_held_out_rows_for_an_interval_are_warned_of(
+    available: int, used: int | None, width: str, why: str
+) -> None:
+    components = make_components(test=rows(available, start=500), evaluation=EvaluationSpec(rows=used))
+    problems = check_components(components).problems
+    assert kinds(problems) == ([("small-split", "warning")] if width else []), why
+    for problem in problems:
+        assert problem.key == "evaluation.split"
+        assert all(part in problem.message for part in (width, "93 rows for 10 points", "381 rows for 5 points")), why

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import run_grpo
 from rlvr.config.recipe import RecipeError, load_recipe
 from rlvr.errors import InputError
 from rlvr.preflight.components import TargetMachine
@@ -121,3 +122,10 @@ def test_a_recipe_with_errors_in_its_text_is_checked_as_far_as_possible() -> Non
         raise AssertionError("it is not right")
     new = [problem for problem in refused.value.problems if problem.level == "error" and problem not in problems]
     assert not new and "per_device_train_batch_size" in str(refused.value)
+
+
+def test_a_right_recipe_brings_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    others = [line for line in captured.err.splitlines() if " …" not in line]  # than those of a slow step
+    assert "warning" not in captured.out and captured.err.startswith(str(DEMO)) and others == []
