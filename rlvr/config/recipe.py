@@ -308,15 +308,14 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
         if key in (*SECTIONS, RESOLVED):
             continue
         at = text.location(key)
-        if key in schema.REFUSED and value in (None, schema.defaults().get(key)):
-            continue
         if key in schema.REFUSED or key not in schema.fields():
             known = {*schema.fields(), *SECTIONS, EXTENDS} - schema.REFUSED
             before = list(text.content)[list(text.content).index(key) - 1]
             advice = foreign_keys.usual_names().get(key) or foreign_keys.find_advice(key)
             similar = advice or schema.nearest(key, known)
             if removed := foreign_keys.removed().get(key):
-                text.problems.append(_foreign_key(at, removed, "removed-key"))
+                if " " not in removed or value not in (None, schema.defaults().get(key)):
+                    text.problems.append(_foreign_key(at, removed, "removed-key"))
             elif before in SECTIONS and at.line is not None and (key in SECTION_KEYS or not similar):
                 fix = f"is not a recipe key. If it belongs to {before}, indent it."
                 text.problems.append(at.problem(fix, "unknown-key"))
