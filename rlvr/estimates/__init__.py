@@ -85,7 +85,7 @@ class Estimate:
         """Format the estimate for the terminal."""
         share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
         rounds, rough = [], []
-        if self.setup.rounds > 1 and not self.setup.vllm:
+        if self.fits and self.setup.rounds > 1 and not self.setup.vllm:
             rounds = [
                 f"transformers makes a generation in {self.setup.rounds} rounds of at most {self.setup.at_once} "
                 "completions per GPU, as many as fit"
