@@ -110,9 +110,9 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
             path=folder,
         ) from error
     console.error(f"{recipe.path}: loading torch and transformers …")
-    from rlvr.commands import evaluate
+    from rlvr import evaluate_models
 
-    plan = evaluate.EvaluationPlan(
+    plan = evaluate_models.EvaluationPlan(
         recipe,
         folder,
         adapter=options.adapter,
@@ -122,7 +122,7 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
         engine=options.engine,
         allow_base_mismatch=options.allow_base_mismatch,
     )
-    return evaluate.evaluate(plan, options.limit, interrupts)
+    return evaluate_models.evaluate(plan, options.limit, interrupts)
 
 
 def _take_base(words: list[str]) -> bool:

@@ -57,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
         recipe = load_recipe(options.config, overrides)
         require_one_task(recipe, "prepare_data.py")
         console.error(f"{recipe.path}: loading the data of {recipe.task_name} …")
-        from rlvr.commands import prepare_data
+        from rlvr import prepare_data
 
         prepare_data.check_output(options.output, options.force)
         prepare_data.prepare(recipe, options.output, options.against, options.drop_overlaps, options.s3)

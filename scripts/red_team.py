@@ -48,9 +48,13 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
-        from rlvr.commands import red_team
+        from rlvr import report
+        from rlvr.reward_audit import red_team
 
-        return red_team.attack(recipe, options.minutes, options.run_dir, options.json)
+        code = red_team.red_team(recipe, options.minutes, options.run_dir, options.json)
+        if options.run_dir is not None:
+            console.info(f"  {report.write_report(options.run_dir)}")
+        return code
     except InputError as error:
         console.error(visible(str(error)))  # messages quote completions
         return 2

@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
             raise InputError(message, kind="invalid-flag", key="--steps")
         refuse_if_in_use(out.parent, "Choose another file with --out")
         with console.SlowStep(f"Exporting the completions of {options.run_dir}"):
-            from rlvr.rescoring.rollout_file import write_rollouts
+            from rlvr.reward_audit.rollout_file import write_rollouts
 
             rows, notes = write_rollouts(options.run_dir, options.of, options.steps, out)
     except InputError as error:

@@ -60,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if options.json is not None:
             refuse_if_in_use(options.json.parent, "Name another file with --json")
         recipe = load_recipe(options.config, overrides)
-        from rlvr.rescoring import score_file
+        from rlvr.reward_audit import score_file
 
         if options.why is not None:
             return score_file.explain_row(recipe, file, options.completion_column, options.limit, options.why)

@@ -4,13 +4,13 @@ evaluate.py         rows -> answers -> verdicts, greedily or by samples, on one 
 evaluated_model.py  the base or the trained model of a recipe, with its answer cache
 evaluation_plan.py  what scripts/evaluate.py measures: check it, measure, write
 output_folder.py    an earlier evaluation is not lost
-measured.py         which reward decides, which rows, which decoding: by the recipe
+measured.py         which rows, which decoding: by the recipe
 engines.py          generate with transformers or vLLM
 answer_cache.py     keep answers, so that a killed evaluation continues
 lenient_match.py    match an answer with its reference whatever its form
 scores.py           records -> accuracy, its parts, pass@k, the difference of two models
 statistics.py       intervals and tests
-results.py          evaluation.json, and the table in the terminal
+evaluation_file.py  evaluation.json, and the table in the terminal
 shot_sweep.py       the same over several numbers of shots
 dialogue.py         ask the base and the trained model of a finished run
 """
@@ -18,20 +18,18 @@ dialogue.py         ask the base and the trained model of a finished run
 from rlvr.evaluation.engines import Decoding, TransformersEngine, check_engine, end_tokens, sampling_settings
 from rlvr.evaluation.evaluate import evaluate
 from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS, EvaluatedModel
-from rlvr.evaluation.measured import (
-    choose_metrics,
-    greedy_decoding,
-    held_out_rows,
-    rewards_to_run,
-    training_decoding,
-)
-from rlvr.evaluation.results import (
+from rlvr.evaluation.evaluation_file import (
     describe_evaluation,
     heading,
     results_in_words,
     results_table,
     score_in_words,
     write_evaluation,
+)
+from rlvr.evaluation.measured import (
+    greedy_decoding,
+    held_out_rows,
+    training_decoding,
 )
 from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.statistics import paired_difference
@@ -42,7 +40,6 @@ __all__ = [
     "EvaluatedModel",
     "TransformersEngine",
     "check_engine",
-    "choose_metrics",
     "describe_evaluation",
     "end_tokens",
     "evaluate",
@@ -52,7 +49,6 @@ __all__ = [
     "paired_difference",
     "results_in_words",
     "results_table",
-    "rewards_to_run",
     "sampling_settings",
     "score_in_words",
     "summarise",

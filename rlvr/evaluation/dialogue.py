@@ -11,16 +11,17 @@ from rlvr.artifacts.finished_run import FinishedRun, open_run
 from rlvr.config.recipe import require_one_task
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.io import Row
+from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import TransformersEngine
 from rlvr.evaluation.evaluate import measure
-from rlvr.evaluation.measured import choose_metrics, greedy_decoding
+from rlvr.evaluation.measured import greedy_decoding
 from rlvr.formatting import visible
 from rlvr.modeling import loading
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.rescoring.conversations import as_text
-from rlvr.rescoring.explain import explanation
+from rlvr.reward_audit.explain import explanation
+from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import RewardError
 from rlvr.scoring.scorer import Scorer

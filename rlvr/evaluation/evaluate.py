@@ -18,7 +18,7 @@ from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEn
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import summarise
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.rescoring.scores import completion_argument
+from rlvr.reward_audit.rescoring import completion_argument
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report

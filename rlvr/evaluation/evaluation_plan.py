@@ -20,15 +20,13 @@ from rlvr.errors import InputError
 from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.evaluated_model import EvaluatedModel
+from rlvr.evaluation.evaluation_file import describe_evaluation, heading, results_table, write_evaluation
 from rlvr.evaluation.measured import (
-    choose_metrics,
     greedy_decoding,
     held_out_rows,
-    rewards_to_run,
     training_decoding,
 )
 from rlvr.evaluation.output_folder import check_run_results, move_earlier
-from rlvr.evaluation.results import describe_evaluation, heading, results_table, write_evaluation
 from rlvr.evaluation.scores import count_samples
 from rlvr.evaluation.shot_sweep import (
     ShotResults,
@@ -41,6 +39,7 @@ from rlvr.evaluation.shot_sweep import (
 )
 from rlvr.evaluation.trained_rows import check_not_trained_on
 from rlvr.modeling import adapters, loading
+from rlvr.scoring.metric_choice import choose_metrics, rewards_to_run
 from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import Metrics
 from rlvr.scoring.scorer import Scorer

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlvr.errors import InputError
-from rlvr.rescoring.completions import prompt_key
+from rlvr.reward_audit.completions import prompt_key
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -22,14 +22,13 @@ from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.task import Task
+from rlvr.environments.transcript import turns
 from rlvr.errors import InputError
 from rlvr.evaluation import (
     TransformersEngine,
-    choose_metrics,
     describe_evaluation,
     greedy_decoding,
     held_out_rows,
-    rewards_to_run,
 )
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Engine
@@ -38,7 +37,7 @@ from rlvr.evaluation.scores import compare
 from rlvr.evaluation.statistics import mcnemar, wilson
 from rlvr.modeling import loading, threads
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.rescoring.conversations import turns
+from rlvr.scoring.metric_choice import choose_metrics, rewards_to_run
 from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import Metrics, Reward
 from rlvr.scoring.scorer import Scorer

@@ -12,9 +12,9 @@ from rlvr.config.batch_plan import BatchPlan, plan_batches
 from rlvr.config.recipe import Recipe
 from rlvr.data.task import Task
 from rlvr.environments.loading import Environment, load_environments
-from rlvr.evaluation.measured import choose_metrics
 from rlvr.modeling import loading
 from rlvr.preflight.prompt_lengths import PromptLengths, measure_prompts
+from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_reward, load_rewards, load_tasks
 from rlvr.scoring.reward import Metrics, Reward, metrics_of
 from rlvr.training import launch

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from accelerate.utils import broadcast_object_list, gather_object
 
-from rlvr import estimates, evaluation
+from rlvr import estimates
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
@@ -40,6 +40,7 @@ from rlvr.preflight.reward_contract import check_contract
 from rlvr.preflight.reward_services import contact_services
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.metric_choice import rewards_to_run
 from rlvr.scoring.registry import environment_info
 from rlvr.scoring.reward import Metrics, Reward, file_of, metrics_of
 from rlvr.scoring.scorer import START_TIMEOUT_S, Scorer
@@ -168,7 +169,7 @@ def prepare_run(
         _refuse(findings, state)
     assert task is not None  # it has an identity
     with Scorer(
-        evaluation.rewards_to_run(list(rewards), metrics),
+        rewards_to_run(list(rewards), metrics),
         timeout_s=recipe.settings["reward_timeout_s"],
         batch_timeout_s=reward_batch_timeout(recipe),
         seed=recipe.value("seed"),

@@ -10,10 +10,10 @@ from typing import Any
 
 from rlvr import console
 from rlvr.data.mixture import COLUMN as TASK
+from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import number, one_line, percent, shorten
 from rlvr.preflight.prepare import PreparedRun
-from rlvr.rescoring.conversations import as_text
 from rlvr.scoring.prober import Probe, Prober, spread_rows, trial_texts
 from rlvr.scoring.reward import Reward, total
 from rlvr.training.batch_merge import CompletionTable

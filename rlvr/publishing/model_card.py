@@ -18,6 +18,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.config import project
+from rlvr.environments.transcript import as_text
 from rlvr.formatting import (
     COMPLETION_LIMIT,
     PROMPT_LIMIT,
@@ -36,7 +37,6 @@ from rlvr.publishing.upload import scan
 from rlvr.report.rollouts import evaluated_rows, reference_of
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, parse_recipe, read_run
-from rlvr.rescoring.conversations import as_text
 
 EXAMPLES = 5
 IMAGE = "curves.png"

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from rlvr.environments.transcript import SECONDS, STOPPED, call_seconds, cut, fit, is_conversation, turns
 from rlvr.formatting import is_number, shorten
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, other_columns
 from rlvr.report.run_reader import RunRecord
-from rlvr.rescoring import reward_explanations
-from rlvr.rescoring.conversations import SECONDS, STOPPED, call_seconds, cut, fit, is_conversation, turns
+from rlvr.reward_audit import reward_explanations
 
 # Characters of all completions, of one, and of a prompt; compressed bytes of all.
 MAX_CHARACTERS, COMPLETION_LIMIT, PROMPT_LIMIT = 24_000_000, 8000, 6000

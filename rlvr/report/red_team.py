@@ -24,7 +24,7 @@ class RedTeam:
 
 
 def red_team(content: Mapping[str, Any] | None) -> RedTeam | None:
-    """Read the content of a red_team.json (`rlvr.red_team.findings.Findings.as_dict`)."""
+    """Read the content of a red_team.json (`rlvr.reward_audit.findings.Findings.as_dict`)."""
     content = mapping(content)
     verdict, found, sentences = content.get("verdict"), content.get("found"), content.get("sentences")
     if not isinstance(verdict, str) or not isinstance(found, list):

@@ -10,12 +10,12 @@ from typing import Any
 
 from rlvr.data.io import read_rows
 from rlvr.data.task import RECORDED_COLUMNS, TEXT_COLUMNS
+from rlvr.environments.transcript import Turn, as_json, call_seconds, turns
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, shorten
 from rlvr.health.run_metrics import logged_rewards
 from rlvr.report.run_reader import RunRecord
-from rlvr.rescoring.completions import prompt_key, read_completions
-from rlvr.rescoring.conversations import Turn, as_json, call_seconds, turns
+from rlvr.reward_audit.completions import prompt_key, read_completions
 
 BASE, TRAINED = -2, -1  # in place of a step
 COLUMN_LIMIT = 300  # characters

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.environments.transcript import Turn, call_seconds, cut, fit, turns
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, is_number, shorten
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, reference_of
-from rlvr.rescoring.conversations import Turn, call_seconds, cut, fit, turns
 
 MAX_EXAMPLES = 3
 NO_REWARDS = ("step", "row", "tokens", "difficulty")

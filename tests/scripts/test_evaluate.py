@@ -323,7 +323,7 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
 
     locked = []
     lock = lock_file(tmp_path / "run")
-    monkeypatch.setattr("rlvr.commands.evaluate._update_run", lambda *_, **__: locked.append(lock.exists()))
+    monkeypatch.setattr("rlvr.evaluate_models._update_run", lambda *_, **__: locked.append(lock.exists()))
     assert script.main(words) == 0
     assert locked == [True] and not lock.exists()
 

@@ -1,4 +1,4 @@
-"""scripts/red_team.py: exit codes, the JSON and the run's report. The attacks: tests/rlvr/red_team."""
+"""scripts/red_team.py: exit codes, the JSON and the run's report. The attacks: tests/rlvr/reward_audit."""
 
 from __future__ import annotations
 

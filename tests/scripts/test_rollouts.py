@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlvr.rescoring.completions import read_completions
+from rlvr.reward_audit.completions import read_completions
 from scripts.rollouts import main
 from scripts.score import main as score
 from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS

@@ -10,7 +10,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from rlvr.evaluation.results import MODELS
+from rlvr.evaluation.evaluation_file import MODELS
 from tests.support.launching import DEMO, LAUNCH_S, REPOSITORY, Launch, Start
 from tests.vllm.conftest import LORA, succeed
 

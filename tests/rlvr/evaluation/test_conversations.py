@@ -13,11 +13,12 @@ from datasets import Dataset
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.evaluation import EvaluatedModel, choose_metrics, greedy_decoding, write_evaluation
+from rlvr.evaluation import EvaluatedModel, greedy_decoding, write_evaluation
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Completion, Decoding
 from rlvr.modeling import loading
-from rlvr.rescoring.completions import read_completions
+from rlvr.reward_audit.completions import read_completions
+from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.train import TrainingError

@@ -22,8 +22,14 @@ from rlvr.config.specs import Reference
 from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding, check_engine
 from rlvr.evaluation.evaluate import measure
+from rlvr.evaluation.evaluation_file import (
+    describe_evaluation,
+    heading,
+    results_table,
+    score_in_words,
+    write_evaluation,
+)
 from rlvr.evaluation.lenient_match import match_leniently
-from rlvr.evaluation.results import describe_evaluation, heading, results_table, score_in_words, write_evaluation
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,

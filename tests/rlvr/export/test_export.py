@@ -28,6 +28,7 @@ from rlvr.export import export as exporting
 from rlvr.export.merged import write_merged
 from rlvr.export.remeasure import Limits, compare_answers, open_held_out, remeasure_folder
 from rlvr.modeling import loading
+from rlvr.scoring.metric_choice import choose_metrics, rewards_to_run
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.scoring.scorer import Scorer
 from scripts.export import main
@@ -59,8 +60,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokenizer.save_pretrained(run / "adapter")
         write_recipe(recipe, run / "recipe.yaml")
         task, rewards = load_task(recipe.tasks[0]), load_rewards(recipe.rewards)
-        metrics = evaluation.choose_metrics(recipe, rewards)
-        with Scorer(evaluation.rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
+        metrics = choose_metrics(recipe, rewards)
+        with Scorer(rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
             model = evaluation.EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
             greedy = evaluation.greedy_decoding(task, recipe)
             result = model.measure(task, recipe, rewards, metrics, scorer, greedy, "after")

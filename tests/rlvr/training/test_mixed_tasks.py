@@ -10,7 +10,7 @@ import pytest
 
 import run_grpo
 from rlvr.config.specs import TaskSpec
-from rlvr.rescoring.completions import read_completions
+from rlvr.reward_audit.completions import read_completions
 from rlvr.scoring.registry import load_task
 from tests.conftest import REPOSITORY
 from tests.support.dynamic_sampling_runs import FinishedRun

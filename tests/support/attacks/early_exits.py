@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr.red_team import attacks
+from rlvr.reward_audit import attacks
 from tests.support.attacks.case import Case, read_cases
 
 CALL = ({"call": [1], "expected": "@TOKEN@"},)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr.red_team.attacks import Text, is_constant, is_guess
-from rlvr.red_team.target import Target, Trial
+from rlvr.reward_audit.attacks import Text, is_constant, is_guess
+from rlvr.reward_audit.target import Target, Trial
 
 WORKS = 0.75  # of a right answer's reward: from here on, a text works on a row
 

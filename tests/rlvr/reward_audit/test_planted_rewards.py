@@ -24,8 +24,8 @@ from rlvr import judge
 from rlvr.config.specs import TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.red_team.exercise import attack
-from rlvr.red_team.findings import Findings
+from rlvr.reward_audit.findings import Findings
+from rlvr.reward_audit.red_team import attack
 from rlvr.scoring.registry import load_task
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer

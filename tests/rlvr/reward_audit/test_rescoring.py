@@ -22,10 +22,10 @@ from rlvr.formatting import one_line, visible
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import training_answers
-from rlvr.rescoring.completions import fill_columns, read_completions
-from rlvr.rescoring.explain import explanation, texts
-from rlvr.rescoring.scores import BATCH, batches, score
-from rlvr.rescoring.summary import column_stats, compare_with_recorded, disagreements, group_stats
+from rlvr.reward_audit.completions import fill_columns, read_completions
+from rlvr.reward_audit.explain import explanation, texts
+from rlvr.reward_audit.rescoring import BATCH, batches, score
+from rlvr.reward_audit.score_summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
 from rlvr.training.trl_config import training_config
 

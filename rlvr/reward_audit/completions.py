@@ -21,9 +21,9 @@ from rlvr.data.input_checks import missing, missing_column_error, row_error
 from rlvr.data.io import Row, read_rows
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import FROM_TRAINER, Task
+from rlvr.environments.transcript import as_json, as_text, without_nulls
 from rlvr.errors import InputError
 from rlvr.formatting import count, one_line
-from rlvr.rescoring.conversations import as_json, as_text, without_nulls
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.signature import named_parameters
 

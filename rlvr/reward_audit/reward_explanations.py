@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping
-from rlvr.rescoring.explain import explanation
+from rlvr.reward_audit.explain import explanation
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import WorkerPool
@@ -50,7 +50,7 @@ def explain(recipe: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> lis
 
 @cache
 def _pool() -> WorkerPool:
-    return WorkerPool("rlvr.rescoring.reward_explanations:explain_item", processes=2)
+    return WorkerPool("rlvr.reward_audit.reward_explanations:explain_item", processes=2)
 
 
 def explain_item(item: bytes) -> dict[str, list[str]]:

@@ -10,14 +10,14 @@ from typing import Any
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.data.io import Row
+from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError
-from rlvr.evaluation.measured import choose_metrics
 from rlvr.formatting import count, one_line
-from rlvr.rescoring import explain, summary
-from rlvr.rescoring.completions import CompletionRows, fill_columns, read_completions
-from rlvr.rescoring.conversations import as_text
-from rlvr.rescoring.scores import Scores, batches, score, with_recorded_environment
+from rlvr.reward_audit import explain, score_summary
+from rlvr.reward_audit.completions import CompletionRows, fill_columns, read_completions
+from rlvr.reward_audit.rescoring import Scores, batches, score, with_recorded_environment
 from rlvr.scoring.failures import ADVICE
+from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import Reward
 from rlvr.verifiers.completion_text import completion_text, own_turn
@@ -35,9 +35,9 @@ def score_file(recipe: Recipe, file: str, column: str, limit: int | None, output
         added = fill_columns(source.rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     with console.ProgressBar("scoring", len(source.rows)) as progress:
         scores = score(source.rows, rewards, progress.update, file=file)
-    recorded = summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
-    groups = summary.group_stats(source.rows, scores.totals, int(recipe.settings.get("num_generations") or 8))
-    disagreements = summary.disagreements(scores)
+    recorded = score_summary.compare_with_recorded(source.rows, scores, _metric(recipe, rewards))
+    groups = score_summary.group_stats(source.rows, scores.totals, int(recipe.settings.get("num_generations") or 8))
+    disagreements = score_summary.disagreements(scores)
     console.info(_heading(file, recipe, source))
     for note in filter(None, [*source.notes, added, recorded_reward]):
         console.info(f"  {note}")
@@ -47,7 +47,7 @@ def score_file(recipe: Recipe, file: str, column: str, limit: int | None, output
     if len(rewards) > 1:
         console.info(f"\n{_disagreement_lines(disagreements, source.rows)}")
     if output is not None:
-        content = summary.as_dict(scores, recorded, groups, disagreements)
+        content = score_summary.as_dict(scores, recorded, groups, disagreements)
         _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
         console.info(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
@@ -68,7 +68,7 @@ def explain_row(recipe: Recipe, file: str, column: str, limit: int | None, numbe
     in_file = {name for name, value in rows[index].items() if value is not None}
     fill_columns(rows, rewards, lambda: load_tasks(recipe.tasks), recipe.task_name)
     scores = score(rows, rewards, file=file)
-    recorded = summary.compare_with_recorded(rows, scores, _metric(recipe, rewards))
+    recorded = score_summary.compare_with_recorded(rows, scores, _metric(recipe, rewards))
     differing = {one.name for one in recorded if index in one.differing}
 
     row = rows[index]
@@ -105,15 +105,15 @@ def _table(scores: Scores) -> str:
     rows = []
     for index, reward in enumerate(scores.rewards):
         gate = next((other.label for other in scores.rewards if other.name == reward.gate), "–")
-        cells = _cells(summary.column_stats(scores.of(index)))
+        cells = _cells(score_summary.column_stats(scores.of(index)))
         seconds = f"{1000 * scores.seconds[index] / len(scores.values):.2f}"
         rows.append([reward.label, f"{reward.weight:g}", gate, *cells, seconds])
     seconds = f"{1000 * sum(scores.seconds) / len(scores.values):.2f}"
-    rows.append(["total", "", "", *_cells(summary.column_stats(scores.totals)), seconds])
+    rows.append(["total", "", "", *_cells(score_summary.column_stats(scores.totals)), seconds])
     return console.table(header, rows)
 
 
-def _cells(stats: summary.ColumnStats) -> list[str]:
+def _cells(stats: score_summary.ColumnStats) -> list[str]:
     """Cells for mean, std, min, max, share above 0, unscored."""
     if stats.mean is None or stats.std is None or stats.positive is None:
         return ["–", "–", "–", "–", "–", f"{stats.unscored:,}"]
@@ -127,7 +127,7 @@ def _cells(stats: summary.ColumnStats) -> list[str]:
     ]
 
 
-def _recorded_lines(recorded: Sequence[summary.RecordedComparison]) -> list[str]:
+def _recorded_lines(recorded: Sequence[score_summary.RecordedComparison]) -> list[str]:
     lines = []
     for one in recorded:
         if one.differing:
@@ -147,7 +147,7 @@ def _recorded_lines(recorded: Sequence[summary.RecordedComparison]) -> list[str]
     return lines
 
 
-def _groups_line(groups: summary.GroupStats, rows: int) -> str:
+def _groups_line(groups: score_summary.GroupStats, rows: int) -> str:
     if not groups.count:
         return "no groups: no prompt has two completions"
     size = f"{groups.smallest} to {groups.largest}" if groups.smallest < groups.largest else f"{groups.smallest}"
@@ -157,7 +157,7 @@ def _groups_line(groups: summary.GroupStats, rows: int) -> str:
     return f"{groups_of}; {equal} with equal totals, whose advantages are 0{alone}"
 
 
-def _disagreement_lines(disagreements: Sequence[summary.Disagreement], rows: Sequence[Row]) -> str:
+def _disagreement_lines(disagreements: Sequence[score_summary.Disagreement], rows: Sequence[Row]) -> str:
     if not disagreements:
         return "  The rewards are positive on the same rows."
     lines = [console.bold("Rows on which one reward is positive and another is not")]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from rlvr import console
 from rlvr.formatting import one_line, visible
-from rlvr.red_team.attacks import is_guess, template
-from rlvr.red_team.copying import Copying
-from rlvr.red_team.correctness import Earnings
+from rlvr.reward_audit.attacks import is_guess, template
+from rlvr.reward_audit.copying import Copying
+from rlvr.reward_audit.correctness import Earnings
 
 Verdict = Literal["holds", "lenient", "untested", "broken"]
 FILE = "red_team.json"  # in a run directory

@@ -10,8 +10,8 @@ from itertools import combinations
 from typing import Any
 
 from rlvr.data.io import Row
-from rlvr.rescoring.completions import prompt_key
-from rlvr.rescoring.scores import Scores, recorded_names
+from rlvr.reward_audit.completions import prompt_key
+from rlvr.reward_audit.rescoring import Scores, recorded_names
 from rlvr.scoring.reward import Reward
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
+from rlvr.environments.transcript import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, one_line, shorten, visible
-from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
-from rlvr.rescoring.scores import Scores, recorded_names, reward_arguments
+from rlvr.reward_audit.rescoring import Scores, recorded_names, reward_arguments
 from rlvr.scoring.reward import WHY, Reward
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 

@@ -1,4 +1,4 @@
-"""Attack the rewards of a recipe: named attacks, copies of the prompts, contents in forms."""
+"""Attack the rewards of a recipe with named texts, copies of the prompts and contents in forms: scripts/red_team.py."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 
+from rlvr import console
+from rlvr.artifacts.directory import write_json
 from rlvr.config.recipe import Recipe
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.evaluation.measured import choose_metrics
-from rlvr.red_team.attacks import FORMS, Text, contents_in_forms, named_attacks, render
-from rlvr.red_team.copying import count_copied, try_copies
-from rlvr.red_team.correctness import by_gain, measure_earnings
-from rlvr.red_team.findings import NEGLIGIBLE, PAID, Finding, Findings
-from rlvr.red_team.target import FIRST_ROWS, Target
+from rlvr.reward_audit.attacks import FORMS, Text, contents_in_forms, named_attacks, render
+from rlvr.reward_audit.completions import read_completions
+from rlvr.reward_audit.copying import count_copied, try_copies
+from rlvr.reward_audit.correctness import by_gain, measure_earnings
+from rlvr.reward_audit.findings import FILE, NEGLIGIBLE, PAID, Finding, Findings
+from rlvr.reward_audit.target import FIRST_ROWS, Target
 from rlvr.scoring.environment_reward import ENVIRONMENTS
+from rlvr.scoring.metric_choice import choose_metrics
+from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.verifiers.completion_text import completion_text
@@ -27,6 +32,44 @@ MAX_FOUND = 20
 MAX_TIMEOUT_S, MAX_BATCH_S, START_TIMEOUT_S = 10.0, 60.0, 60.0  # of the rewards, for a row, a batch, their imports
 MAX_ALIKE = 2  # findings that are paid alike
 MAX_COMPLETIONS = 40  # of a run
+VERDICTS = ("holds", "lenient", "untested", "broken")  # from good to bad
+
+
+def red_team(recipe: Recipe, minutes: float, run_dir: Path | None, file: Path | None) -> int:
+    """Attack the rewards, mixed tasks one by one; return the exit code.
+
+    Args:
+        run_dir: a run, whose completions are tried too, and which gets the findings.
+        file: for the findings.
+    """
+    with console.SlowStep(f"Loading the rewards and the task {recipe.task_name}"):
+        rewards, task = load_rewards(recipe.rewards), load_tasks(recipe.tasks)
+        completions = [] if run_dir is None else read_completions(str(run_dir)).rows
+    console.error(f"{recipe.path}: attacking {', '.join(reward.label for reward in rewards)} …")
+    parts = attack_recipe(recipe, task, rewards, seconds=60 * minutes, completions=completions)
+    for label, findings in parts.items():
+        _show(f"{recipe.path}{f', {label}' if label else ''}", findings)
+    worst = max(parts.values(), key=lambda findings: VERDICTS.index(findings.verdict))
+    content = {**worst.as_dict(), "verdicts": {label: one.verdict for label, one in parts.items() if label}}
+    for path in filter(None, (file, run_dir and run_dir / FILE)):
+        try:
+            write_json(path, content)
+        except OSError as error:
+            raise InputError(
+                f"{path} can't be written: {error.strerror}. Name another file.", kind="unwritable", path=path
+            ) from error
+        console.info(f"  {path}")
+    return 1 if worst.verdict in ("broken", "untested") else 0
+
+
+def _show(name: str, findings: Findings) -> None:
+    tried = f"{findings.texts:,} texts scored, {findings.rows} training rows, {console.duration(findings.seconds)}"
+    console.info(console.bold(f"{name}: {tried}"))
+    if findings.unpaid_reference is None:
+        console.info(f"  a right answer earns {findings.right:.3g}\n")
+    console.info("\n".join([findings.table(), "", *(f"  {line}" for line in findings.sentences())]))
+    colour = console.red if findings.verdict == "broken" else console.bold
+    console.info(f"\n  {colour(f'Verdict: {findings.verdict}')}\n")
 
 
 def attack_recipe(

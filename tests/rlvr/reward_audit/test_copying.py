@@ -11,10 +11,10 @@ from datasets import Dataset
 from rewards.exact_match import exact_match
 from rewards.multiple_choice import multiple_choice
 from rlvr.data.task import Task
-from rlvr.red_team.copying import Copying, count_copied, parts, says_more, try_copies
-from rlvr.red_team.exercise import attack
-from rlvr.red_team.findings import Findings
-from rlvr.red_team.target import Target
+from rlvr.reward_audit.copying import Copying, count_copied, parts, says_more, try_copies
+from rlvr.reward_audit.findings import Findings
+from rlvr.reward_audit.red_team import attack
+from rlvr.reward_audit.target import Target
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 

@@ -16,9 +16,9 @@ from typing import Any
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import FROM_TRAINER
+from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.errors import InputError
 from rlvr.formatting import is_number
-from rlvr.rescoring.conversations import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.environment_reward import ENVIRONMENT
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
@@ -101,7 +101,7 @@ def score(
 def with_recorded_environment(rewards: Sequence[Reward], rows: Sequence[Row]) -> tuple[list[Reward], str | None]:
     """Take the reward `environment` from the rows, and say so: only the environment of a rollout can compute it.
 
-    Without such a column the rewards stay as they are (`rlvr.rescoring.completions.fill_columns` refuses them).
+    Without such a column the rewards stay as they are (`rlvr.reward_audit.completions.fill_columns` refuses them).
     """
     for name in (ENVIRONMENT, f"rewards/{ENVIRONMENT}"):
         if any(reward.name == ENVIRONMENT for reward in rewards) and any(is_number(row.get(name)) for row in rows):

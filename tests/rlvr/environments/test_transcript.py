@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlvr.rescoring.conversations import as_text, call_seconds, cut, fit, turns, with_arguments, without_nulls
-from rlvr.rescoring.scores import score, with_recorded_environment
+from rlvr.environments.transcript import as_text, call_seconds, cut, fit, turns, with_arguments, without_nulls
+from rlvr.reward_audit.rescoring import score, with_recorded_environment
 from rlvr.scoring.environment_reward import environment_reward
 from rlvr.scoring.reward import Reward
 from tests.support.cases import cases

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr.formatting import one_line
-from rlvr.red_team.correctness import WORKS
-from rlvr.red_team.target import Target, short_answers
+from rlvr.reward_audit.correctness import WORKS
+from rlvr.reward_audit.target import Target, short_answers
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.signature import columns_read
 from rlvr.verifiers.completion_text import completion_text

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rlvr.artifacts.directory import read_status
 from rlvr.data.io import Row, write_rows
 from rlvr.errors import InputError
-from rlvr.rescoring.completions import read_completions
+from rlvr.reward_audit.completions import read_completions
 
 
 def write_rollouts(run_dir: Path, of: str, steps: str | None, path: Path) -> tuple[int, tuple[str, ...]]:

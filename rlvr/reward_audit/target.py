@@ -16,7 +16,7 @@ from typing import Any
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from rlvr.red_team.attacks import Seen, Text, is_constant, render
+from rlvr.reward_audit.attacks import Seen, Text, is_constant, render
 from rlvr.scoring.prober import PROBED_ROWS, Probe, Prober, last_message, spread_rows
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 from rlvr.scoring.scorer import Scorer

@@ -1,1 +1,0 @@
-"""What scripts do with several parts of the library."""

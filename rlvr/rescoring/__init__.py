@@ -1,1 +1,0 @@
-"""Score saved completions again, and explain a score."""

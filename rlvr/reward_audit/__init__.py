@@ -1,0 +1,11 @@
+"""What rewards say of texts that exist already: saved completions, and texts that attack the rewards.
+
+completions.py      read saved completions; rollout_file.py writes them to one file
+rescoring.py        score them again; score_summary.py has the statistics, score_file.py the tables in the terminal
+explain.py          explain the score of one row; reward_explanations.py does so in workers
+red_team.py         find texts that earn a reward without being right
+attacks.py          the texts; copying.py has the copied parts of the prompts
+target.py           the rewards under attack: score texts on rows of the task
+correctness.py      what a text earns that it can't have earned by being right
+findings.py         the result: table, verdict, JSON
+"""
