@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlvr import console, report
+from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.artifacts.result_record import record_evaluation
 from rlvr.artifacts.run_lock import lock_run
@@ -14,6 +14,7 @@ from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.evaluation_plan import EvaluationPlan, evaluate_models
 from rlvr.evaluation.output_folder import check_not_running
 from rlvr.publishing.model_card import renew_cards
+from rlvr.report.page import write_report
 from rlvr.scoring.reward import RewardError
 from rlvr.tracking import final_results
 from rlvr.training import launch
@@ -54,7 +55,7 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     """Write the record and the report of a run again, and add the results to its MLflow run."""
     is_run = (folder / directory.STATUS).is_file()
     if is_run:
-        console.info(f"  {report.write_report(folder)}")
+        console.info(f"  {write_report(folder)}")
     own = adapter if is_run and adapter is not None and adapter.resolve().parent == folder.resolve() else None
     if own is not None:
         renew_cards(folder, own)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from rlvr import console, evaluation, report
+from rlvr import console, evaluation
 from rlvr.artifacts import directory
 from rlvr.artifacts.host_copies import copy_to_all_hosts
 from rlvr.artifacts.origin import find_origin
@@ -29,6 +29,7 @@ from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_
 from rlvr.preflight.prepare import PreparedRun, prepare_run
 from rlvr.publishing.model_card import model_card, renew_cards
 from rlvr.publishing.publish import publish_run
+from rlvr.report.page import write_report
 from rlvr.report.run_reader import read_run
 from rlvr.scoring.source_files import digest_of_file, imported_digests
 from rlvr.tracking.live_trackers import close_trackers
@@ -214,7 +215,7 @@ class Stages:
             renew_cards(self.folder, self.model_folder)
         record_run(self.folder, self.recipe)
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
-        console.info(f"  report    {report.write_report(self.folder)}")
+        console.info(f"  report    {write_report(self.folder)}")
 
     def _measure(self, model: evaluation.EvaluatedModel, when: str) -> Any:
         prepared = self.prepared

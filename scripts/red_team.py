@@ -48,12 +48,12 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
-        from rlvr import report
-        from rlvr.reward_audit import red_team
+        from rlvr.report.page import write_report
+        from rlvr.reward_audit.red_team import red_team
 
-        code = red_team.red_team(recipe, options.minutes, options.run_dir, options.json)
+        code = red_team(recipe, options.minutes, options.run_dir, options.json)
         if options.run_dir is not None:
-            console.info(f"  {report.write_report(options.run_dir)}")
+            console.info(f"  {write_report(options.run_dir)}")
         return code
     except InputError as error:
         console.error(visible(str(error)))  # messages quote completions

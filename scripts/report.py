@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.errors import InputError
+from rlvr.tracking.final_results import replace_pages
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -28,14 +29,14 @@ def main(words: Sequence[str] | None = None) -> int:
 
     try:
         with console.SlowStep(f"Writing the report of {' and '.join(map(str, options.run_dirs))}"):
-            from rlvr import report
+            from rlvr.report import comparison, page
 
             if len(options.run_dirs) == 1:
-                page = report.write_report(options.run_dirs[0], options.out)
+                written = page.write_report(options.run_dirs[0], options.out)
             else:
-                page = report.write_comparison(options.run_dirs, options.out)
-        console.info(str(page))
-        for notice in report.replace_pages(options.run_dirs[-1]) if options.out is None else ():
+                written = comparison.write_comparison(options.run_dirs, options.out)
+        console.info(str(written))
+        for notice in replace_pages(options.run_dirs[-1]) if options.out is None else ():
             console.error(notice)
     except InputError as error:
         console.error(str(error))

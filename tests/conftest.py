@@ -154,7 +154,7 @@ def command(prefork: Path) -> Command:
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs in this process end without report.html, which takes as long as a few steps of the tiny model."""
-    monkeypatch.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
+    monkeypatch.setattr("rlvr.run.write_report", lambda folder: folder / "report.html")
 
 
 @pytest.fixture

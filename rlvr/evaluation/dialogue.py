@@ -20,7 +20,7 @@ from rlvr.evaluation.measured import greedy_decoding
 from rlvr.formatting import visible
 from rlvr.modeling import loading
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.reward_audit.explain import explanation
+from rlvr.reward_audit.reward_call import explanation
 from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_rewards, load_tasks
 from rlvr.scoring.reward import RewardError

@@ -18,7 +18,7 @@ from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEn
 from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import summarise
 from rlvr.modeling.generation import prompt_tokens
-from rlvr.reward_audit.rescoring import completion_argument
+from rlvr.reward_audit.reward_call import completion_argument
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
@@ -105,8 +105,7 @@ def measure(
     Raises:
         RewardError: a reward failed; on all processes, with the reports of all.
     """
-    from accelerate import PartialState
-    from accelerate.utils import gather_object
+    from accelerate import PartialState, utils
 
     state = PartialState()
     share = slice(state.process_index, None, state.num_processes)
@@ -116,7 +115,7 @@ def measure(
     answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)
     records = [_record(row, sample, prompts[row], answer) for (row, sample), answer in sorted(answers.items())]
     failures = _score(records, answers, data, rewards, metrics, scorer, player)
-    reports = gather_object([report(failures)] if failures else [])
+    reports = utils.gather_object([report(failures)] if failures else [])
     if reports:
         raise RewardError("\n\n".join(reports))
     if lenient:
@@ -125,7 +124,7 @@ def measure(
         matches = match_leniently(texts, golds, [record["correct"] for record in records])
         for record, match in zip(records, matches, strict=True):
             record["lenient"] = match
-    records = sorted(gather_object(records), key=lambda record: (record["row"], record["sample"]))
+    records = sorted(utils.gather_object(records), key=lambda record: (record["row"], record["sample"]))
     if samples == 1:
         for record in records:
             del record["sample"]

@@ -12,11 +12,3 @@
 Prompts, completions and names are untrusted data: the templates escape them all, and the pages' policy allows no
 request and no other script.
 """
-
-from __future__ import annotations
-
-from rlvr.report.comparison import write_comparison
-from rlvr.report.page import write_report
-from rlvr.tracking.final_results import replace_pages
-
-__all__ = ["replace_pages", "write_comparison", "write_report"]

@@ -6,50 +6,20 @@ quoted text looks like our output or controls the terminal.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from rlvr import console
 from rlvr.data.io import Row
 from rlvr.environments.transcript import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, one_line, shorten, visible
-from rlvr.reward_audit.rescoring import Scores, recorded_names, reward_arguments
-from rlvr.scoring.reward import WHY, Reward
+from rlvr.reward_audit.rescoring import Scores
+from rlvr.reward_audit.reward_call import explanation, recorded_names
+from rlvr.scoring.reward import Reward
 from rlvr.verifiers.math import completion_text, own_turn, without_thinking
 
 # Lines of an explanation, characters of one, and characters of a column's value.
 MAX_LINES, MAX_LINE_LENGTH, MAX_VALUE_LENGTH = 40, 300, 300
 CUT_QUOTE = 72  # characters quoted after the own turn
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a reward says of one completion, line by line, or the error of a reward that fails."""
-
-    lines: list[str] = field(default_factory=list)
-    error: str | None = None
-
-
-def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
-    """Call a reward with one completion, and collect what it passes to `log_extra`.
-
-    A column that ends in "/why" is a text of its own; others, such as "extracted", are shown with their names.
-    """
-    lines: list[str] = []
-    if "log_extra" not in inspect.signature(reward.function).parameters:
-        return Explanation()
-
-    def log_extra(column: str, values: list[Any]) -> None:
-        text = str(values[0]) if column.endswith(WHY) else f"{column}: {values[0]}"
-        lines.extend(text.splitlines())
-
-    try:
-        reward(**reward_arguments([row], reward, rewards), log_extra=log_extra, log_metric=lambda name, value: None)
-    except Exception as error:  # an error of the reward's author must not hide the other explanations
-        return Explanation(lines, str(error))
-    return Explanation(lines)
 
 
 def texts(row: Row) -> list[tuple[str, list[str]]]:

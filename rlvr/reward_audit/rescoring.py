@@ -1,31 +1,23 @@
-"""Score existing completions with the rewards of a recipe, as training would.
-
-No model is loaded. completions.py reads the rows, conversations.py shows several turns, summary.py computes statistics,
-explain.py explains single rows.
-"""
+"""Score existing completions with the rewards of a recipe, as training would. No model is loaded."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import FROM_TRAINER
-from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.errors import InputError
 from rlvr.formatting import is_number
+from rlvr.reward_audit.reward_call import reward_arguments
 from rlvr.scoring.environment_reward import ENVIRONMENT
 from rlvr.scoring.reward import Reward, apply_gates_and_mask, total
 
 # Rows per call of a reward. A batch never holds rows of two steps.
 BATCH = 256
-# Columns that runs and evaluations add to those of the data (see also `recorded_names`).
-WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", STOPPED, SECONDS})
 
 
 @dataclass(frozen=True)
@@ -129,17 +121,6 @@ def batches(rows: Sequence[Row]) -> Iterator[range]:
             start = number
 
 
-def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
-    """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column."""
-    names = columns_for(dict.fromkeys(name for row in rows for name in row), reward, rewards)
-    # Copies: a reward that edits messages in place must not change what others score, as in training.
-    return {
-        "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
-        "completions": [deepcopy(completion_argument(row)) for row in rows],
-        **{name: [row.get(name) for row in rows] for name in names},
-    }
-
-
 def _score_batch(
     reward: Reward, arguments: dict[str, list[Any]], batch: Sequence[int], raised: dict[int, str]
 ) -> list[float | None]:
@@ -162,27 +143,3 @@ def _score_batch(
     text = str(error).replace("row 0 of the batch", "this row")
     raised[batch[0]] = f"{type(cause).__name__}: {cause}" if cause else text
     return [None]
-
-
-def columns_for(names: Iterable[str], reward: Reward, rewards: Sequence[Reward]) -> list[str]:
-    """Select the columns that a reward receives, as in training: those it asks for, and the other ones of the data.
-
-    Columns that a run wrote and the reward's own options are left out.
-    """
-    recorded = {name for other in rewards for name in recorded_names(other)}
-    left_out = recorded.union(WRITTEN_BY_RUNS, FROM_TRAINER, reward.options)
-    selected = [name for name in names if name in reward.columns or name not in left_out]
-    return [name for name in selected if name not in ("prompt", "completion")]
-
-
-def completion_argument(row: Row) -> Any:
-    """The completion in the form that rewards receive (see `score`)."""
-    completion = row["completion"]
-    if isinstance(completion, str) and isinstance(row.get("prompt"), list):
-        return [{"role": "assistant", "content": completion}]
-    return with_arguments(completion)
-
-
-def recorded_names(reward: Reward) -> tuple[str, str]:
-    """The columns in which a run (TRL's name) and an evaluation record a reward, after gates and masks."""
-    return reward.label, f"rewards/{reward.label}"

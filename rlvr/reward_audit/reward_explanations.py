@@ -15,7 +15,7 @@ from typing import Any
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, mapping
-from rlvr.reward_audit.explain import explanation
+from rlvr.reward_audit.reward_call import explanation
 from rlvr.scoring.registry import load_reward
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import WorkerPool

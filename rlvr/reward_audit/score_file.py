@@ -14,7 +14,8 @@ from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError
 from rlvr.formatting import count, one_line
 from rlvr.reward_audit import explain, score_summary
-from rlvr.reward_audit.completions import CompletionRows, fill_columns, read_completions
+from rlvr.reward_audit.completions import CompletionRows, read_completions
+from rlvr.reward_audit.missing_columns import fill_columns
 from rlvr.reward_audit.rescoring import Scores, batches, score, with_recorded_environment
 from rlvr.scoring.failures import ADVICE
 from rlvr.scoring.metric_choice import choose_metrics

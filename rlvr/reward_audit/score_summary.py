@@ -11,7 +11,8 @@ from typing import Any
 
 from rlvr.data.io import Row
 from rlvr.reward_audit.completions import prompt_key
-from rlvr.reward_audit.rescoring import Scores, recorded_names
+from rlvr.reward_audit.rescoring import Scores
+from rlvr.reward_audit.reward_call import recorded_names
 from rlvr.scoring.reward import Reward
 
 

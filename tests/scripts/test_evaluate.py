@@ -308,7 +308,7 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlvr.artifacts.run_lock import lock_file, lock_run
-    from rlvr.evaluation import results
+    from rlvr.evaluation.evaluation_file import write_evaluation
 
     words = [*WORDS, "base", "--limit", "2", "--output", str(tmp_path / "run")]
     with lock_run(tmp_path / "run"):  # as run_grpo.py holds it
@@ -316,7 +316,7 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
         with pytest.raises(InputError) as error, monkeypatch.context() as other_process:
             other_process.setattr("rlvr.artifacts.run_lock._held", set())
             other_process.setattr("rlvr.artifacts.run_lock._try_lock", lambda descriptor, kind: False)
-            results.write_evaluation(tmp_path / "run", {}, {})
+            write_evaluation(tmp_path / "run", {}, {})
     assert error.value.kind == "run-in-use"
     assert refused.returncode == 2 and f"process {os.getpid()}" in refused.stderr and "--output" in refused.stderr
     assert not (tmp_path / "run" / "evaluation.json").exists()

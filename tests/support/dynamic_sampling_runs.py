@@ -130,7 +130,7 @@ def run(folder: Path, *words: str) -> FinishedRun:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecipeTrainer, "_generate_and_score_completions", keep)
-        patch.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
+        patch.setattr("rlvr.run.write_report", lambda folder: folder / "report.html")
         code = run_grpo.main([*words_for(folder, *words), "--output_dir", str(folder / "run")])
     return FinishedRun(folder, batches, code)
 

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr.artifacts.directory import write_status
 from rlvr.errors import InputError
-from rlvr.report import write_comparison
+from rlvr.report.comparison import write_comparison
 from tests.support.report_runs import HOSTILE, read, write_run
 
 

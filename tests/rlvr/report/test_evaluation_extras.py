@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rlvr.artifacts.evaluation import Evaluation, Sweep, from_json
 from rlvr.evaluation import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
-from rlvr.report import write_report
 from rlvr.report.evaluation_extras import pass_at_k, sweep
+from rlvr.report.page import write_report
 from rlvr.report.red_team import red_team
 from tests.support.report_runs import read, record, write_run
 

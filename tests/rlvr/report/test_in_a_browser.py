@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.report import write_comparison, write_report
+from rlvr.report.comparison import write_comparison
+from rlvr.report.page import write_report
 from tests.support.chromium import CHROMIUM, Tab, tab
 from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS, write_run
 from tests.support.report_runs import HOSTILE as HOSTILE_TOOLS

@@ -32,7 +32,8 @@ from rlvr.artifacts.evaluation import (
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
 from rlvr.evaluation import paired_difference, summarise
-from rlvr.report import curves, write_report
+from rlvr.report import curves
+from rlvr.report.page import write_report
 from rlvr.report.rollouts import read_rollouts, reference_of
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import changed_answers, training_answers

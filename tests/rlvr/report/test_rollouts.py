@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.artifacts.evaluation import Evaluation, Sweep
-from rlvr.report import write_report
 from rlvr.report.packing import PackedRollouts, pack
+from rlvr.report.page import write_report
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, read_rollouts
 from rlvr.report.run_reader import RunRecord, read_run
 from tests.support.report_runs import CONVERSATION, HOSTILE, TOOL_COLUMNS, carried, read, write_run

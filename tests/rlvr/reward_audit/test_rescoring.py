@@ -22,9 +22,11 @@ from rlvr.formatting import one_line, visible
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_reader import read_run
 from rlvr.report.samples import training_answers
-from rlvr.reward_audit.completions import fill_columns, read_completions
-from rlvr.reward_audit.explain import explanation, texts
+from rlvr.reward_audit.completions import read_completions
+from rlvr.reward_audit.explain import texts
+from rlvr.reward_audit.missing_columns import fill_columns
 from rlvr.reward_audit.rescoring import BATCH, batches, score
+from rlvr.reward_audit.reward_call import explanation
 from rlvr.reward_audit.score_summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
 from rlvr.training.trl_config import training_config

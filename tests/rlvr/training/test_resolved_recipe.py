@@ -19,7 +19,7 @@ from rlvr.config import schema
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.recipe_writer import write_recipe
 from rlvr.modeling.loading import model_init_options, model_settings
-from rlvr.report import write_comparison
+from rlvr.report.comparison import write_comparison
 from rlvr.training.trl_config import resolved_settings, training_config
 from tests.conftest import REPOSITORY, TINY_MODEL
 from tests.support.report_runs import read, write_run

@@ -1,0 +1,80 @@
+"""Call a reward with rows of saved completions, as training would, and collect what it explains."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlvr.data.io import Row
+from rlvr.data.task import FROM_TRAINER
+from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
+from rlvr.scoring.reward import WHY, Reward
+
+# Columns that runs and evaluations add to those of the data (see also `recorded_names`).
+WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", STOPPED, SECONDS})
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a reward says of one completion, line by line, or the error of a reward that fails."""
+
+    lines: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
+    """Call a reward with one completion, and collect what it passes to `log_extra`.
+
+    A column that ends in "/why" is a text of its own; others, such as "extracted", are shown with their names.
+    """
+    lines: list[str] = []
+    if "log_extra" not in inspect.signature(reward.function).parameters:
+        return Explanation()
+
+    def log_extra(column: str, values: list[Any]) -> None:
+        text = str(values[0]) if column.endswith(WHY) else f"{column}: {values[0]}"
+        lines.extend(text.splitlines())
+
+    try:
+        reward(**reward_arguments([row], reward, rewards), log_extra=log_extra, log_metric=lambda name, value: None)
+    except Exception as error:  # an error of the reward's author must not hide the other explanations
+        return Explanation(lines, str(error))
+    return Explanation(lines)
+
+
+def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
+    """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column."""
+    names = columns_for(dict.fromkeys(name for row in rows for name in row), reward, rewards)
+    # Copies: a reward that edits messages in place must not change what others score, as in training.
+    return {
+        "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
+        "completions": [deepcopy(completion_argument(row)) for row in rows],
+        **{name: [row.get(name) for row in rows] for name in names},
+    }
+
+
+def columns_for(names: Iterable[str], reward: Reward, rewards: Sequence[Reward]) -> list[str]:
+    """Select the columns that a reward receives, as in training: those it asks for, and the other ones of the data.
+
+    Columns that a run wrote and the reward's own options are left out.
+    """
+    recorded = {name for other in rewards for name in recorded_names(other)}
+    left_out = recorded.union(WRITTEN_BY_RUNS, FROM_TRAINER, reward.options)
+    selected = [name for name in names if name in reward.columns or name not in left_out]
+    return [name for name in selected if name not in ("prompt", "completion")]
+
+
+def completion_argument(row: Row) -> Any:
+    """The completion in the form that rewards receive (see `score`)."""
+    completion = row["completion"]
+    if isinstance(completion, str) and isinstance(row.get("prompt"), list):
+        return [{"role": "assistant", "content": completion}]
+    return with_arguments(completion)
+
+
+def recorded_names(reward: Reward) -> tuple[str, str]:
+    """The columns in which a run (TRL's name) and an evaluation record a reward, after gates and masks."""
+    return reward.label, f"rewards/{reward.label}"
