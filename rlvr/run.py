@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from rlvr import console, evaluation
+from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.artifacts.host_copies import copy_to_all_hosts
 from rlvr.artifacts.origin import find_origin
@@ -23,6 +23,15 @@ from rlvr.check import introduce
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.estimates.machines import find_machine
+from rlvr.evaluation.evaluated_model import EvaluatedModel
+from rlvr.evaluation.evaluation_file import (
+    describe_evaluation,
+    heading,
+    results_in_words,
+    results_table,
+    write_evaluation,
+)
+from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.evaluation.scores import SampledGroups
 from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
@@ -163,7 +172,7 @@ class Stages:
         if self.recipe.evaluation is None:
             return
         prepared = self.prepared
-        base = evaluation.EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
+        base = EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
         self.results["base"] = self._measure(base, "before")
         # Greedy answers do not show what training samples. GRPOTrainer sets its random state anew, so sampling here
         # changes nothing there.
@@ -172,10 +181,10 @@ class Stages:
         )
         base.close()
         self.train_module.free_memory()
-        console.info(f"  before training: {evaluation.results_in_words(*self.results['base'])}")
+        console.info(f"  before training: {results_in_words(*self.results['base'])}")
         console.info(f"  {self.sampled.words()}")
         if self.is_main:
-            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
+            content = write_evaluation(self.folder, self._about(), self.results)
             # Before the hours of training, and again in the last table.
             for warning in filter(None, (*content.warnings, self.sampled.warning())):
                 console.error(f"  warning: {warning}")
@@ -200,7 +209,7 @@ class Stages:
         if self.recipe.evaluation is None:
             return
         copy_to_all_hosts(self.model_folder, self.prepared.state)
-        trained = evaluation.EvaluatedModel(
+        trained = EvaluatedModel(
             self.recipe, self.prepared.tokenizer, "trained", self.folder, adapter=self.model_folder
         )
         self.results["trained"] = self._measure(trained, "after")
@@ -210,23 +219,23 @@ class Stages:
         if not self.is_main:
             return
         if self.results:
-            content = evaluation.write_evaluation(self.folder, self._about(), self.results)
-            console.info(f"\n{evaluation.heading(content)}\n\n{evaluation.results_table(content)}\n")
+            content = write_evaluation(self.folder, self._about(), self.results)
+            console.info(f"\n{heading(content)}\n\n{results_table(content)}\n")
             renew_cards(self.folder, self.model_folder)
         record_run(self.folder, self.recipe)
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {write_report(self.folder)}")
 
-    def _measure(self, model: evaluation.EvaluatedModel, when: str) -> Any:
+    def _measure(self, model: EvaluatedModel, when: str) -> Any:
         prepared = self.prepared
-        decoding = evaluation.greedy_decoding(prepared.task, self.recipe)
+        decoding = greedy_decoding(prepared.task, self.recipe)
         return model.measure(
             prepared.task, self.recipe, prepared.rewards, prepared.metrics, prepared.scorer, decoding, when
         )
 
     def _about(self) -> dict[str, Any]:
-        rows = evaluation.held_out_rows(self.prepared.task, self.recipe)
-        about = evaluation.describe_evaluation(self.recipe, self.prepared.metrics, rows)
+        rows = held_out_rows(self.prepared.task, self.recipe)
+        about = describe_evaluation(self.recipe, self.prepared.metrics, rows)
         return {**about, "sampled": asdict(self.sampled)}
 
     def _card(self) -> str:

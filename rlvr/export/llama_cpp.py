@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from rlvr.artifacts.export_record import Remeasurement
 from rlvr.errors import InputError
-from rlvr.evaluation import greedy_decoding
 from rlvr.evaluation.engines import Completion, Decoding
+from rlvr.evaluation.measured import greedy_decoding
 from rlvr.export.remeasure import LIMITS, QUANTIZED, HeldOut, remeasure
 from rlvr.modeling import loading
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE, available_cores

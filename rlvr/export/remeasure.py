@@ -24,15 +24,11 @@ from rlvr.config.specs import EvaluationSpec
 from rlvr.data.task import Task
 from rlvr.environments.transcript import turns
 from rlvr.errors import InputError
-from rlvr.evaluation import (
-    TransformersEngine,
-    describe_evaluation,
-    greedy_decoding,
-    held_out_rows,
-)
 from rlvr.evaluation.conversations import open_player
-from rlvr.evaluation.engines import Engine
+from rlvr.evaluation.engines import Engine, TransformersEngine
 from rlvr.evaluation.evaluate import Records, measure
+from rlvr.evaluation.evaluation_file import describe_evaluation
+from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.evaluation.scores import compare
 from rlvr.evaluation.statistics import mcnemar, wilson
 from rlvr.modeling import loading, threads

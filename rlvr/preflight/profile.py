@@ -18,11 +18,14 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from rlvr import console, evaluation
+from rlvr import console
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import Recipe, value_of
 from rlvr.estimates.machines import PRICES_READ, Machine
 from rlvr.evaluation.conversations import open_player
+from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS
+from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.formatting import byte_count, count, percent
 from rlvr.preflight.prepare import PreparedRun
 from rlvr.preflight.projection import (
@@ -203,7 +206,7 @@ def _memory_lines(trainer: RecipeTrainer, prepared: PreparedRun) -> list[str]:
 def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: float) -> list[Part]:
     """Measure greedy answers to held-out rows, and project all evaluations. Collective."""
     recipe, task, plan = prepared.recipe, prepared.task, prepared.plan
-    held_out = evaluation.held_out_rows(task, recipe) if recipe.evaluation is not None else None
+    held_out = held_out_rows(task, recipe) if recipe.evaluation is not None else None
     of_epoch = plan.rows // plan.prompts * steps_of_each(recipe, plan.processes)
     validations = _validations(recipe, plan.steps, of_epoch)
     rows = held_out if held_out is not None else task.validation if validations else None
@@ -212,7 +215,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
     if trainer.any_process(time.monotonic() > deadline):
         console.info("\n  --profile_minutes left no time to measure an evaluation: none is in the projection.")
         return []
-    decoding, spec = evaluation.greedy_decoding(task, recipe), recipe.evaluation
+    decoding, spec = greedy_decoding(task, recipe), recipe.evaluation
     batch_size = spec.batch_size if spec is not None else EVALUATED_ROWS
     chunk = batch_size * plan.processes
     # A GPU takes as long for some rows of a batch as for all.
@@ -224,7 +227,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
         for start in range(0, wanted, chunk):
             began = time.monotonic()
             with trainer.model_for_generation() as model:
-                score, records = evaluation.evaluate(
+                score, records = evaluate(
                     model,
                     trainer.text_tokenizer,
                     rows.select(range(start, min(start + chunk, wanted))),
@@ -252,7 +255,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
     console.info(f"\n  after these updates, {accuracy} of {measured.rows} held-out rows are right, decoded greedily")
     of_run = 2 if held_out is not None else 0
     total_rows = of_run * len(rows) + validations * len(task.validation)
-    samples = min(evaluation.SAMPLED_PROMPTS, len(task.train)) * plan.generations if of_run else 0
+    samples = min(SAMPLED_PROMPTS, len(task.train)) * plan.generations if of_run else 0
     return [project_evaluation(measured, total_rows, of_run + validations, samples)]
 
 

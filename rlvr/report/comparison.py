@@ -18,7 +18,7 @@ from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import RESOLVED
 from rlvr.data.io import read_rows
 from rlvr.errors import InputError
-from rlvr.evaluation import paired_difference
+from rlvr.evaluation.statistics import paired_difference
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
 from rlvr.health import summary
 from rlvr.health.run_metrics import logged_rewards, short_name

@@ -26,9 +26,9 @@ from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.errors import FailedRun, InputError
-from rlvr.evaluation import evaluate, summarise
 from rlvr.evaluation.conversations import player_of
-from rlvr.evaluation.scores import by_task
+from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.scores import by_task, summarise
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates_and_mask, metrics_of, total

@@ -14,7 +14,8 @@ from rlvr.artifacts.directory import write_status
 from rlvr.artifacts.result_record import record_run
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import resolved_text
-from rlvr.evaluation import summarise, write_evaluation
+from rlvr.evaluation.evaluation_file import write_evaluation
+from rlvr.evaluation.scores import summarise
 from tests.conftest import REPOSITORY
 
 HOSTILE = (

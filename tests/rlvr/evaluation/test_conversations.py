@@ -13,9 +13,11 @@ from datasets import Dataset
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.evaluation import EvaluatedModel, greedy_decoding, write_evaluation
 from rlvr.evaluation.conversations import open_player
 from rlvr.evaluation.engines import Completion, Decoding
+from rlvr.evaluation.evaluated_model import EvaluatedModel
+from rlvr.evaluation.evaluation_file import write_evaluation
+from rlvr.evaluation.measured import greedy_decoding
 from rlvr.modeling import loading
 from rlvr.reward_audit.completions import read_completions
 from rlvr.scoring.metric_choice import choose_metrics

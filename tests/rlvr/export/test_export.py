@@ -17,13 +17,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlvr import evaluation
 from rlvr.artifacts import directory, result_record
 from rlvr.artifacts.export_record import read_export
 from rlvr.artifacts.finished_run import open_run
 from rlvr.artifacts.run_lock import lock_run
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import write_recipe
+from rlvr.evaluation.evaluated_model import EvaluatedModel
+from rlvr.evaluation.evaluation_file import describe_evaluation, write_evaluation
+from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.export import export as exporting
 from rlvr.export.merged import write_merged
 from rlvr.export.remeasure import Limits, compare_answers, open_held_out, remeasure_folder
@@ -62,11 +64,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         task, rewards = load_task(recipe.tasks[0]), load_rewards(recipe.rewards)
         metrics = choose_metrics(recipe, rewards)
         with Scorer(rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
-            model = evaluation.EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
-            greedy = evaluation.greedy_decoding(task, recipe)
+            model = EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
+            greedy = greedy_decoding(task, recipe)
             result = model.measure(task, recipe, rewards, metrics, scorer, greedy, "after")
-        about = evaluation.describe_evaluation(recipe, metrics, evaluation.held_out_rows(task, recipe))
-        evaluation.write_evaluation(run, about, {"trained": result})
+        about = describe_evaluation(recipe, metrics, held_out_rows(task, recipe))
+        write_evaluation(run, about, {"trained": result})
         finish(run, "adapter")
     return folder
 

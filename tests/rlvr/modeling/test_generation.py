@@ -97,7 +97,7 @@ def test_greedy_is_greedy_whatever_the_models_own_file_says(wrapped: bool) -> No
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from rlvr.evaluation import Decoding, TransformersEngine
+    from rlvr.evaluation.engines import Decoding, TransformersEngine
 
     tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
     prompts = prompt_tokens(tokenizer, [[{"role": "user", "content": question}] for question in QUESTIONS])

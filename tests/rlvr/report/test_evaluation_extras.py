@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.artifacts.evaluation import Evaluation, Sweep, from_json
-from rlvr.evaluation import summarise
+from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report.evaluation_extras import pass_at_k, sweep
 from rlvr.report.page import write_report

@@ -31,7 +31,8 @@ from rlvr.artifacts.evaluation import (
 )
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
 from rlvr.errors import InputError
-from rlvr.evaluation import paired_difference, summarise
+from rlvr.evaluation.scores import summarise
+from rlvr.evaluation.statistics import paired_difference
 from rlvr.report import curves
 from rlvr.report.page import write_report
 from rlvr.report.rollouts import read_rollouts, reference_of
