@@ -195,7 +195,7 @@ class Evaluation(Measured):
     """The content of evaluation.json.
 
     Attributes:
-        recipe to sampled: how the evaluation was made, from `rlvr.evaluation.describe_evaluation`.
+        recipe to sampled: how the evaluation was made, from `rlvr.evaluation.evaluation_file.describe_evaluation`.
         tasks: the results of each task of a mixture, by its label; empty for one task.
         average: the means over the tasks of a mixture.
         warnings: reasons not to trust the figures.

@@ -34,7 +34,7 @@ _ENVIRONMENT_KEYS = ("max_tool_calling_iterations", "tool_timeout_s", "tool_budg
 AnswerKey = tuple[str, int]  # a prompt's key, and the number of its sample
 
 
-def prompt_key(ids: Sequence[int]) -> str:
+def digest_of_prompt(ids: Sequence[int]) -> str:
     """A checksum of the prompt's token ids, which shots, chat template and tokenizer decide."""
     return hashlib.blake2b(json.dumps(list(ids)).encode(), digest_size=12).hexdigest()
 

@@ -12,7 +12,7 @@ from rlvr.artifacts.evaluation import Score
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import RECORDED_COLUMNS
-from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, prompt_key
+from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
 from rlvr.evaluation.lenient_match import match_leniently
@@ -192,7 +192,7 @@ def _row_keys(ids: Sequence[Sequence[int]], data: Dataset | None) -> list[str]:
     counts: Counter[str] = Counter()
     keys = []
     for number, prompt in enumerate(ids):
-        key = prompt_key(prompt)
+        key = digest_of_prompt(prompt)
         if data is not None:
             key += f"-{zlib.crc32(json.dumps(data[number], default=repr, sort_keys=True).encode()):08x}"
         counts[key] += 1

@@ -93,7 +93,7 @@ def score(
 def with_recorded_environment(rewards: Sequence[Reward], rows: Sequence[Row]) -> tuple[list[Reward], str | None]:
     """Take the reward `environment` from the rows, and say so: only the environment of a rollout can compute it.
 
-    Without such a column the rewards stay as they are (`rlvr.reward_audit.completions.fill_columns` refuses them).
+    Without such a column the rewards stay as they are (`rlvr.reward_audit.missing_columns.fill_columns` refuses them).
     """
     for name in (ENVIRONMENT, f"rewards/{ENVIRONMENT}"):
         if any(reward.name == ENVIRONMENT for reward in rewards) and any(is_number(row.get(name)) for row in rows):
