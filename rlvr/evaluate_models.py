@@ -13,7 +13,7 @@ from rlvr.config.recipe import load_recipe
 from rlvr.evaluation.engines import check_engine
 from rlvr.evaluation.evaluation_plan import EvaluationPlan, evaluate_models
 from rlvr.evaluation.output_folder import check_not_running
-from rlvr.publishing.model_card import renew_cards
+from rlvr.export.model_card import renew_cards
 from rlvr.report.page import write_report
 from rlvr.scoring.reward import RewardError
 from rlvr.tracking import final_results

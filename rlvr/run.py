@@ -34,10 +34,10 @@ from rlvr.evaluation.evaluation_file import (
 from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.evaluation.scores import SampledGroups
 from rlvr.evaluation.trained_rows import record_training_rows
+from rlvr.export.model_card import model_card, renew_cards
+from rlvr.export.publish import publish_run
 from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
 from rlvr.preflight.prepare import PreparedRun, prepare_run
-from rlvr.publishing.model_card import model_card, renew_cards
-from rlvr.publishing.publish import publish_run
 from rlvr.report.page import write_report
 from rlvr.report.run_reader import read_run
 from rlvr.scoring.source_files import digest_of_file, imported_digests

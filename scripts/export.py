@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Check the options, export, and print the figures."""
     if options.rows is not None and options.rows < 1:
         raise InputError(f"--rows is {options.rows}, but must be at least 1.", kind="out-of-range", key="--rows")
-    from rlvr.export import ExportRefused, Plan, export_run
+    from rlvr.export.export import ExportRefused, Plan, export_run
 
     plan = Plan(options.to, options.quantization, options.dtype, options.rows, options.allow_worse)
     try:

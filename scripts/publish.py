@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--run_dir", type=Path, help="the run of an export, if it is neither beside it nor in runs/")
     options = parser.parse_args(words)
     console.silence_libraries()
-    from rlvr.publishing.publish import prepare, publish
+    from rlvr.export.publish import prepare, publish
 
     code = 2
     try:

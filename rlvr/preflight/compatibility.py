@@ -21,7 +21,7 @@ from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
-from rlvr.publishing.settings import check_id, find_token
+from rlvr.export.settings import check_id, find_token
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import easy_first

@@ -46,7 +46,7 @@ def training_config(
     settings["report_to"] = trackers.other_trackers(settings.get("report_to")) or "none"
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name
     settings["num_generations_eval"] = 1
-    settings["push_to_hub"] = False  # rlvr/publishing does it once, after the report
+    settings["push_to_hub"] = False  # rlvr/export/publish.py does it once, after the report
     settings["reward_weights"] = [reward.weight for reward in rewards]
     settings["model_init_kwargs"] = models.model_init_options(recipe)
     # callbacks.Progress shows the progress; transformers' bar prints a dictionary a step.

@@ -17,7 +17,7 @@ CHECKED = (
     "preflight/*",
     "environments/*",
     "modeling/loading",
-    "publishing/settings",
+    "export/settings",
     "training/launch",
     "training/trl_config",
     "tracking/trackers",

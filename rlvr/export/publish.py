@@ -10,13 +10,13 @@ from typing import Any
 
 from rlvr import console
 from rlvr.errors import InputError, Problem
+from rlvr.export import hub
+from rlvr.export.artifact import find_artifact
+from rlvr.export.curves_image import draw_curves
+from rlvr.export.model_card import IMAGE, model_card, published_recipe
+from rlvr.export.settings import check_id
+from rlvr.export.upload import Files, is_part_of_model, scan, size
 from rlvr.formatting import byte_count
-from rlvr.publishing import hub
-from rlvr.publishing.artifact import find_artifact
-from rlvr.publishing.curves_image import draw_curves
-from rlvr.publishing.model_card import IMAGE, model_card, published_recipe
-from rlvr.publishing.settings import check_id
-from rlvr.publishing.upload import Files, is_part_of_model, scan, size
 
 _RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
 

@@ -12,8 +12,8 @@ from rlvr.artifacts.result_record import FILE as RECORD
 from rlvr.artifacts.result_record import read_record
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
+from rlvr.export.model_card import hub_id
 from rlvr.formatting import mapping
-from rlvr.publishing.model_card import hub_id
 from rlvr.report.run_reader import RunRecord, read_run
 
 

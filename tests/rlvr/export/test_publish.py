@@ -12,13 +12,13 @@ from huggingface_hub import constants
 
 from rlvr.artifacts.directory import write_json
 from rlvr.errors import InputError
-from rlvr.publishing.artifact import find_artifact
-from rlvr.publishing.model_card import published_recipe
-from rlvr.publishing.publish import Publication, prepare, publish
-from rlvr.publishing.settings import check_id
+from rlvr.export.artifact import find_artifact
+from rlvr.export.model_card import published_recipe
+from rlvr.export.publish import Publication, prepare, publish
+from rlvr.export.settings import check_id
 from rlvr.report.run_reader import read_run
 from scripts import publish as script
-from tests.rlvr.publishing.conftest import write_export
+from tests.rlvr.export.conftest import write_export
 from tests.support.hub_server import TOKEN, Failure, HubRepository, HubServer
 
 REPO = "acme/my-model"

@@ -13,8 +13,8 @@ from huggingface_hub import close_session, constants
 from rlvr.artifacts.directory import write_json
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
 from rlvr.artifacts.result_record import ResultRecord
-from rlvr.publishing.curves_image import draw_curves
-from rlvr.publishing.publish import Publication, prepare
+from rlvr.export.curves_image import draw_curves
+from rlvr.export.publish import Publication, prepare
 from rlvr.report.run_reader import RunRecord
 from tests.support.hub_server import TOKEN, HubServer, served
 from tests.support.report_runs import write_run
@@ -34,7 +34,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 @pytest.fixture(autouse=True)
 def shared_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the same metrics once: most of these tests' time, otherwise."""
-    monkeypatch.setattr("rlvr.publishing.publish.draw_curves", _curves_of)
+    monkeypatch.setattr("rlvr.export.publish.draw_curves", _curves_of)
 
 
 _IMAGES: dict[str, bytes | None] = {}

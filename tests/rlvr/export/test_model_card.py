@@ -16,13 +16,13 @@ from markdown_it import MarkdownIt
 
 import run_grpo
 from rlvr.artifacts.directory import write_json
+from rlvr.export import markdown
 from rlvr.export.gguf_file import write_gguf
-from rlvr.publishing import markdown
-from rlvr.publishing.model_card import model_card
+from rlvr.export.model_card import model_card
 from rlvr.report.run_reader import read_run
 from scripts.publish import main as publish_script
 from tests.conftest import REPOSITORY, TINY_MODEL
-from tests.rlvr.publishing.conftest import write_export
+from tests.rlvr.export.conftest import write_export
 from tests.support.hub_server import TOKEN, Failure, HubServer, environment
 from tests.support.report_runs import HOSTILE, write_run
 

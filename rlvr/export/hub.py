@@ -16,8 +16,8 @@ from huggingface_hub.utils import get_session, logging
 
 from rlvr import console
 from rlvr.errors import InputError
-from rlvr.publishing.settings import GIVE_TOKEN, check_id, find_token, one_line
-from rlvr.publishing.upload import Files
+from rlvr.export.settings import GIVE_TOKEN, check_id, find_token, one_line
+from rlvr.export.upload import Files
 
 _TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")

@@ -19,6 +19,9 @@ from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.config import project
 from rlvr.environments.transcript import as_text
+from rlvr.export.markdown import block, code, escape, markdown_table
+from rlvr.export.snippets import loading_code
+from rlvr.export.upload import scan
 from rlvr.formatting import (
     COMPLETION_LIMIT,
     PROMPT_LIMIT,
@@ -31,9 +34,6 @@ from rlvr.formatting import (
     without_folder,
 )
 from rlvr.health.run_metrics import short_name
-from rlvr.publishing.markdown import block, code, escape, markdown_table
-from rlvr.publishing.snippets import loading_code
-from rlvr.publishing.upload import scan
 from rlvr.report.rollouts import evaluated_rows, reference_of
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, parse_recipe, read_run
