@@ -52,15 +52,15 @@ def evaluate(plan: EvaluationPlan, limit: int | None, interrupts: Sequence[int])
 
 
 def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:
-    """Write the record and the report of a run again, and add the results to its MLflow run."""
+    """Write the record and the report of a run again, and add the results to its trackers."""
     is_run = (folder / directory.STATUS).is_file()
     if is_run:
         console.info(f"  {write_report(folder)}")
     own = adapter if is_run and adapter is not None and adapter.resolve().parent == folder.resolve() else None
     if own is not None:
         renew_cards(folder, own)
-    run = final_results.find_run_dir(folder, adapter)
-    for message in final_results.add_results(run, folder, limit) if run is not None else ():
+    run = folder if is_run or adapter is None else adapter.resolve().parent
+    for message in final_results.add_results(run, folder, limit):
         console.info(f"  {message}")
     if own is not None and measured and (folder / "recipe.yaml").is_file():
         record_evaluation(folder, load_recipe(folder / "recipe.yaml"), own.resolve().name)

@@ -14,14 +14,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr.artifacts.directory import read_status
-from rlvr.artifacts.evaluation import Average, Evaluation, Gain, Measured, Sweep, read_evaluation, read_sweep
-from rlvr.artifacts.evaluation_summary import table, verdict
+from rlvr.artifacts.evaluation import Average, Evaluation, Gain, Measured, read_evaluation
+from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.console import SlowStep
 from rlvr.errors import InputError
@@ -36,94 +36,53 @@ COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0
 NAMES = {"mlflow": "MLflow", "wandb": "W&B", "trackio": "trackio"}
 
-Point = tuple[str, float, int]  # name, value, step
-
 
 @dataclass(frozen=True)
 class Results:
     """What a tracker gets.
 
     Attributes:
-        files: path, and folder in the tracker.
-        points: metrics.
-        verdict, label: in a sentence, and short; "" if nothing is compared.
-        table: before and after, the header first.
-        place: "" for the run's own results, else the folder of the evaluation.
+        files: path, and folder below `place`.
+        step: of the metrics.
+        verdict: in a sentence; "" if nothing is compared.
+        place: folder in the tracker; "" for the run's own results.
     """
 
     files: Sequence[tuple[Path, str]] = ()
-    points: Sequence[Point] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    step: int = 0
     verdict: str = ""
-    label: str = ""
-    table: Sequence[Sequence[str]] = ()
     place: str = ""
 
     def log_to(self, library: Any, run: Any, owner: str) -> None:
-        """Log metrics, table, alert and files to a run of W&B, or of trackio, which has W&B's interface.
+        """Log metrics and files to a run of W&B, or of trackio, which has W&B's interface.
 
         Args:
             library: wandb or trackio.
             owner: the run's id or name, for the name of the artifact.
         """
-        lines: dict[tuple[str, int], dict[str, float]] = {}
-        for name, value, step in self.points:
-            axis = "shots" if "/by_shots/" in name else "train/global_step"
-            lines.setdefault((axis, step), {axis: step})[name] = value
-        for line in lines.values():
-            run.log(line)
-        if self.table:
-            header, *rows = self.table
-            content = library.Table(columns=list(header), data=[list(row) for row in rows])
-            run.log({"/".join(filter(None, (self.place, "evaluation"))): content})
-        if self.verdict:
-            run.alert(f"Evaluation: {self.label}", self.verdict, library.AlertLevel.INFO)
+        if self.metrics:
+            run.log({"train/global_step": self.step, **self.metrics})
         if self.files:
             name = re.sub(r"[^\w.-]+", "-", f"{self.place or 'results'}-{owner}")[:128]
             artifact = library.Artifact(name, type="evaluation")
-            for path, place in self.files:
-                artifact.add_file(str(path), str(Path(place).relative_to(self.place) / path.name))
+            for path, folder in self.files:
+                artifact.add_file(str(path), str(Path(folder, path.name)))
             run.log_artifact(artifact)
 
 
-def metrics_of_results(folder: Path, step: int, prefix: str = "eval") -> list[Point]:
-    """The metrics of evaluation.json, and those of sweep.json with the number of shots as their step."""
-    evaluation, sweep = _read(folder)
-    points = _points(evaluation.overall, prefix, step)
-    for label, part in evaluation.tasks.items():
-        points += _points(part, f"{prefix}/{label}", step)
-    for point in sweep.points:
-        if point.shots is not None:
-            points += _points(point, f"{prefix}/by_shots", point.shots)
-    return points
+def metrics_of_results(evaluation: Evaluation, prefix: str = "eval") -> dict[str, float]:
+    """The accuracies of all tasks and of each, with their intervals."""
+    parts = {prefix: evaluation.overall, **{f"{prefix}/{label}": part for label, part in evaluation.tasks.items()}}
+    return {metric_name(name): value for start, part in parts.items() for name, value in _figures(part, start)}
 
 
-def _read(folder: Path) -> tuple[Evaluation, Sweep]:
-    """The evaluations in a folder; empty if a file is damaged, and there is nothing to send."""
-    try:
-        return read_evaluation(folder), read_sweep(folder)
-    except InputError:
-        return Evaluation(), Sweep()
-
-
-def _points(results: Measured | Average, prefix: str, step: int) -> list[Point]:
-    points = []
-    figures = {"base_accuracy": results.base, "accuracy": results.trained, "difference": results.difference}
-    for name, figure in figures.items():
+def _figures(part: Measured | Average, prefix: str) -> Iterator[tuple[str, float]]:
+    for name, figure in {"base_accuracy": part.base, "accuracy": part.trained, "difference": part.difference}.items():
         if figure is not None:
-            value, interval = figure.points if isinstance(figure, Gain) else figure.accuracy, figure.interval
-            values = {"": value, "_low": interval.low, "_high": interval.high}
-            points += [(metric_name(f"{prefix}/{name}{end}"), float(each), step) for end, each in values.items()]
-    return points
-
-
-def find_run_dir(output: Path, adapter: Path | None = None) -> Path | None:
-    """The run directory of an evaluation: its own folder, or that of the adapter; None if no tracker has either."""
-    folders = [output, *([adapter.resolve().parent] if adapter is not None else [])]
-    return next((folder for folder in folders if _trackers(folder)), None)
-
-
-def _trackers(run_dir: Path) -> list[str]:
-    return [name for name in NAMES if tracked_run(run_dir, name)]
+            yield f"{prefix}/{name}", float(figure.points if isinstance(figure, Gain) else figure.accuracy)
+            yield f"{prefix}/{name}_low", float(figure.interval.low)
+            yield f"{prefix}/{name}_high", float(figure.interval.high)
 
 
 def add_results(run_dir: Path, folder: Path, limit: int | None = None, *, has_ended: bool = False) -> list[str]:
@@ -139,10 +98,13 @@ def add_results(run_dir: Path, folder: Path, limit: int | None = None, *, has_en
     Returns:
         messages for the user.
     """
-    is_own = folder.resolve() == run_dir.resolve()
-    part = "/".join([*([] if is_own else [folder.resolve().name]), *([f"first_{limit}"] if limit else [])])
-    content = "run" if has_ended else "results"
-    return [_send(name, run_dir, folder, part, content) for name in _trackers(run_dir)]
+    other = folder.resolve().name if folder.resolve() != run_dir.resolve() else ""
+    part = "/".join(filter(None, (other, f"first_{limit}" if limit else "")))
+    return [_send(name, run_dir, folder, part, "run" if has_ended else "results") for name in _trackers(run_dir)]
+
+
+def _trackers(run_dir: Path) -> list[str]:
+    return [name for name in NAMES if tracked_run(run_dir, name)]
 
 
 def replace_pages(run_dir: Path) -> list[str]:
@@ -200,35 +162,30 @@ def main() -> None:
 
 
 def _collect(run_dir: Path, folder: Path, part: str, copies: Path, *, all_answers: bool) -> Results:
-    """The results in a folder. With a run's own results go all its files: artifacts are versions of a whole.
+    """The results in a folder, with all its files: artifacts are versions of a whole.
 
     Args:
         copies: a folder for the recipe and a traceback without secrets.
         all_answers: whether the completions of training go, too.
     """
     is_own = folder.resolve() == run_dir.resolve()
-    files = [folder / name for name in (*(RUN_FILES if is_own else ()), *RESULTS)]
-    for name in COPIED_FILES if is_own else ():
+    files = [folder / name for name in (*RESULTS, *RUN_FILES)]
+    for name in COPIED_FILES:
         if (folder / name).is_file():
             text = (folder / name).read_text(encoding="utf-8", errors="replace")
             (copies / name).write_text(hide_secrets(text), encoding="utf-8")
             files.append(copies / name)
-    answers = ["*"] if is_own and all_answers else ["evaluation_*.parquet", "samples_*.parquet"]
-    answer_files = [path for pattern in answers for path in sorted((folder / "completions").glob(pattern))]
-    below = Path() if is_own else Path("evaluations", part)
-    step = max((line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), default=0)
-    evaluation, _ = _read(folder)
-    conclusion, rows = verdict(evaluation), table(evaluation)
+    for pattern in ["*"] if all_answers else ["evaluation_*.parquet", "samples_*.parquet"]:
+        files += sorted((folder / "completions").glob(pattern))
+    try:
+        evaluation = read_evaluation(folder)
+    except InputError:  # it is damaged
+        evaluation = Evaluation()
+    conclusion = verdict(evaluation)
     return Results(
-        files=[
-            (path, "" if place == Path() else str(place))
-            for paths, place in ((files, below), (answer_files, below / "completions"))
-            for path in paths
-            if path.is_file()
-        ],
-        points=metrics_of_results(folder, step, "/".join(filter(None, ("eval", part)))),
+        files=[(path, "completions" if path.parent.name == "completions" else "") for path in files if path.is_file()],
+        metrics=metrics_of_results(evaluation, "/".join(filter(None, ("eval", part)))),
+        step=max((line["step"] for line in read_metrics(run_dir / "metrics.jsonl")), default=0),
         verdict=conclusion.sentence if is_own and conclusion.kind != "unknown" else "",
-        label=conclusion.label,
-        table=[("", *rows.header), *rows.rows] if rows is not None else (),
-        place="" if is_own else str(below),
+        place="" if is_own else f"evaluations/{part}",
     )

@@ -55,7 +55,6 @@ class LiveTracker:
     def __getattr__(self, event: str) -> Callable[..., None]:
         if not event.startswith("on_"):
             raise AttributeError(event)
-        is_used = getattr(type(self.callback), event) is not getattr(TrainerCallback, event)
 
         def handle(args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             def call() -> None:
@@ -65,8 +64,7 @@ class LiveTracker:
                     self._ours().start_run(self.recipe.output_dir, shown)
                 getattr(self.callback, event)(shown, state, control, **kwargs)
 
-            if is_used:
-                self._attempt(call)
+            self._attempt(call)
 
         return handle
 

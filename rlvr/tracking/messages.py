@@ -20,8 +20,7 @@ _REASONS = (
     (r"database is locked", "is locked by another program"),
     (r"readonly database|Permission denied|PERMISSION_DENIED", "can't be written: permission denied"),
     (r"unable to open|No such file|Not a directory|Read-only file", "can't be opened: there is no such folder"),
-    (r"error code:? (\d{3})", r"answers with HTTP status \1"),
-    (r"too many (\d{3}) error", r"answers with HTTP status \1"),
+    (r"(?:error code:?|too many) (\d{3})", r"answers with HTTP status \1"),
 )
 
 

@@ -20,7 +20,6 @@ from rlvr.tracking.messages import redact, redact_uri
 from rlvr.tracking.metrics_tail import MetricsTail, metrics_of
 from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
-METRICS_A_REQUEST = 1000  # MLflow's own limit
 NOTE, OUR_NOTE = "mlflow.note.content", "grpo-recipes.verdict"
 
 
@@ -35,9 +34,9 @@ class MLflowRun:
         self.uri: str = settings["tracking_uri"]
         self.folder = Path(settings["folder"])
         self.report = report
-        self.run_id = ""
+        self.run_id: str = os.environ.get("MLFLOW_RUN_ID") or tracked_run(self.folder, "mlflow").get("run_id", "")
         self.client: Any = None
-        self._reported: set[str] = set()
+        self._has_rejected = False
 
     def update(self, status: str | None = None) -> None:
         """Send the new metrics; with a status, also end the run."""
@@ -55,13 +54,11 @@ class MLflowRun:
         """Find the run of this folder, or create one; report if the former run is gone."""
         make_store(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
-        known = (self.run_id, self.settings.get("run_id"), tracked_run(self.folder, "mlflow").get("run_id"))
-        candidates = [run_id for run_id in known if run_id]
-        run = next((run for run_id in candidates if (run := find_run(client, run_id)) is not None), None)
+        run = find_run(client, self.run_id) if self.run_id else None
         if run is None:
-            if candidates:
-                missing = f"MLflow at {redact_uri(self.uri)} has no run {candidates[0]}"
-                self._report_once("missing", f"{missing}. A new run gets everything in metrics.jsonl.")
+            if self.run_id:
+                missing = f"MLflow at {redact_uri(self.uri)} has no run {self.run_id}"
+                self.report(f"{missing}. A new run gets everything in metrics.jsonl.")
             run = client.create_run(self._experiment(client), run_name=self.settings["run_name"])
         else:
             client.update_run(run.info.run_id, status="RUNNING")
@@ -73,16 +70,16 @@ class MLflowRun:
         self.client = client
 
     def _experiment(self, client: Any) -> str:
-        if self.settings.get("experiment_id"):
-            return str(self.settings["experiment_id"])
-        name, store = self.settings["experiment"], store_file(self.uri)
+        if given := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return given
+        name, store = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "grpo-recipes", store_file(self.uri)
         if client.get_experiment_by_name(name) is None:
             # Artifacts of a local store go next to it; MLflow's default is the working directory.
             location = (store.parent / "mlartifacts").as_uri() if store else None
             try:
-                client.create_experiment(name, artifact_location=location)
-            except MlflowException:
-                if client.get_experiment_by_name(name) is None:  # else another run has created it just now
+                return str(client.create_experiment(name, artifact_location=location))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":  # else another run has created it just now
                     raise
         return str(client.get_experiment_by_name(name).experiment_id)
 
@@ -92,24 +89,20 @@ class MLflowRun:
         new = [Param(name, value) for name, value in wanted.items() if name not in params]
         changed = {f"resumed.{name}": value for name, value in wanted.items() if params.get(name, value) != value}
         missing = {name: value for name, value in {**self.settings["tags"], **changed}.items() if name not in tags}
-        for start in range(0, len(new), 100):
-            client.log_batch(self.run_id, params=new[start : start + 100], synchronous=True)
-        if missing:
-            client.log_batch(self.run_id, tags=[RunTag(*item) for item in missing.items()], synchronous=True)
+        client.log_batch(self.run_id, params=new, tags=[RunTag(*item) for item in missing.items()], synchronous=True)
 
     def _send(self) -> None:
-        """Send what MLflow lacks of metrics.jsonl, many lines in one request."""
+        """Send what MLflow lacks of metrics.jsonl. MLflow's client puts 1,000 metrics in a request."""
         new: list[Metric] = []
         for line in self.tail.lines():
             step, time_ms = line["step"], int(1000 * line.get("time", 0))
             values = {name: value for name, value in metrics_of(line).items() if step > self.steps.get(name, -1)}
             new += [Metric(name, value, time_ms, step) for name, value in values.items()]
             self.steps |= dict.fromkeys(values, step)
-        for start in range(0, len(new), METRICS_A_REQUEST):
-            self._log(new[start : start + METRICS_A_REQUEST])
+        self._log(new)
 
     def _log(self, metrics: Sequence[Metric]) -> None:
-        """Send one request. Metrics that the server rejects are skipped, so that they can't block the others."""
+        """Send metrics. Those that the server rejects are skipped, so that they can't block the others."""
         try:
             self.client.log_batch(self.run_id, metrics=metrics, synchronous=True)
         except MlflowException as error:
@@ -120,14 +113,10 @@ class MLflowRun:
                 self._log(metrics[:half])
                 self._log(metrics[half:])
                 return
-            cause = redact(str(error), self.uri).splitlines()[0][:300]
-            text = f"MLflow rejects metrics of step {metrics[0].step}, which are skipped: {cause}"
-            self._report_once("rejected", text)
-
-    def _report_once(self, kind: str, text: str) -> None:
-        if kind not in self._reported:
-            self._reported.add(kind)
-            self.report(text)
+            if not self._has_rejected:
+                cause = redact(str(error), self.uri).splitlines()[0][:300]
+                self.report(f"MLflow rejects metrics of step {metrics[0].step}, which are skipped: {cause}")
+            self._has_rejected = True
 
 
 def send_results(run_dir: Path, results: Results) -> str:
@@ -148,14 +137,13 @@ def send_results(run_dir: Path, results: Results) -> str:
     if run is None:
         raise InputError(f"it has no run {run_id}", kind="run-not-found")
     now, tags = int(1000 * time.time()), run.data.tags
-    if results.points:
-        metrics = [Metric(name, value, now, step) for name, value, step in results.points]
-        client.log_batch(run_id, metrics=metrics, synchronous=True)
+    metrics = [Metric(name, value, now, results.step) for name, value in results.metrics.items()]
+    client.log_batch(run_id, metrics=metrics, synchronous=True)
     if results.verdict and tags.get(NOTE) in (None, "", tags.get(OUR_NOTE)):
         client.set_tag(run_id, OUR_NOTE, results.verdict)
         client.set_tag(run_id, NOTE, results.verdict)
-    for path, place in results.files:
-        client.log_artifact(run_id, str(path), place or None)
+    for path, folder in results.files:
+        client.log_artifact(run_id, str(path), "/".join(filter(None, (results.place, folder))) or None)
     return ""
 
 

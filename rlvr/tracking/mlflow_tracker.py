@@ -59,9 +59,8 @@ class MLflowTracker:
     """One MLflow run per run directory, over all its sessions, updated by another process. Only rank 0 makes it.
 
     Args:
-        folder: the run directory with metrics.jsonl.
         uri: of the server or store; a password in it is never printed or written.
-        params: the recipe; nested keys are joined by dots, secrets are left out.
+        params: the recipe.
     """
 
     def __init__(
@@ -73,9 +72,6 @@ class MLflowTracker:
             "tags": {str(name): str(value)[:PARAM_LENGTH] for name, value in tags.items()},
             "folder": str(folder.resolve()),
             "tracking_uri": uri,
-            "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME") or "grpo-recipes",
-            "experiment_id": os.environ.get("MLFLOW_EXPERIMENT_ID"),
-            "run_id": os.environ.get("MLFLOW_RUN_ID"),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -96,11 +92,7 @@ class MLflowTracker:
             self._write(json.dumps({**self.settings, "trainer_pid": os.getpid()}))
 
     def close(self, status: str, timeout_s: float = 30) -> None:
-        """Send the rest and the status; say if not everything is sent in time.
-
-        Args:
-            status: FINISHED, FAILED or KILLED.
-        """
+        """Send the rest and the status, which is FINISHED, FAILED or KILLED; say if not all is sent in time."""
         if self._process is None:
             return
         if self._process.poll() is not None:
@@ -123,5 +115,5 @@ class MLflowTracker:
 
 def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
     """MLflow's parameters: the recipe's values by dotted key, without secrets."""
-    texts = {metric_name(name): hide_url_users(str(value)) for name, value in flatten(values) if value != {}}
-    return {name: text if len(text) <= PARAM_LENGTH else f"{text[: PARAM_LENGTH - 1]}…" for name, text in texts.items()}
+    shown = ((name, hide_url_users(str(value))) for name, value in flatten(values) if value != {})
+    return {metric_name(name): text[:PARAM_LENGTH] for name, text in shown}

@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Metric, start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rlvr import console
@@ -28,46 +29,35 @@ from rlvr.errors import InputError
 from rlvr.tracking.metrics_tail import MetricsTail
 
 PORT = 9460
-STALE_AFTER_S = 2 * 3600.0
+STALE_AFTER_S = 2 * 3600.0  # runs that have written nothing for so long are left out, so that their curves end
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-RUNS, STATUS, METRIC = "grpo_training_runs", "grpo_training_status", "grpo_training_metric"
-HELP = {
-    RUNS: "Exported runs.",
-    STATUS: "1 for the status in run.json: running, interrupted, failed, trained or done.",
-    METRIC: "The last value of a metric, by its name in metrics.jsonl (docs/metrics.md).",
-}
 
 
 class Exporter(Collector):
-    """The metrics of all runs. Usable from any thread.
+    """The metrics of all runs in a folder, or of one run directory. Usable from any thread."""
 
-    Args:
-        folder: a run directory, or a folder of run directories.
-        stale_after_s: runs that have written nothing for so long are left out, so that their curves end.
-    """
-
-    def __init__(self, folder: Path, stale_after_s: float = STALE_AFTER_S) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.stale_after_s = stale_after_s
-        # Of each run: its file, and the latest value of each key.
-        self._runs: dict[Path, tuple[MetricsTail, dict[str, float]]] = {}
+        self._runs: dict[Path, tuple[MetricsTail, dict[str, float]]] = {}  # with the latest value of each key
         self._lock = threading.Lock()
 
-    def collect(self) -> Iterator[Metric]:
-        families = {name: Metric(name, text, "gauge") for name, text in HELP.items()}
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        text = "1 for the status in run.json: running, interrupted, failed, trained or done."
+        status = GaugeMetricFamily("grpo_training_status", text, labels=("run", "status"))
+        text = "The last value of a metric, by its name in metrics.jsonl (docs/metrics.md)."
+        metric = GaugeMetricFamily("grpo_training_metric", text, labels=("run", "name"))
         with self._lock:
             self._runs = dict(self._active_runs())
-            families[RUNS].add_sample(RUNS, {}, len(self._runs))
-            # Of samples with equal labels, the first counts: Prometheus rejects duplicates.
-            samples: dict[tuple[str, str, str, str], float] = {}
-            for folder in sorted(self._runs):
-                for family, label, text, value in self._samples(folder):
-                    # The real name of the folder, which may be given as ".".
-                    samples.setdefault((family, folder.resolve().name, label, text), value)
-        for (family, run, label, text), value in samples.items():
-            families[family].add_sample(family, {"run": run, label: text}, value)
-        yield from (family for family in families.values() if family.samples)
+            # The real name of the folder, which may be given as ".". Prometheus rejects a name that comes twice.
+            for name, folder in {folder.resolve().name: folder for folder in self._runs}.items():
+                for key, value in self._latest(folder).items():
+                    metric.add_metric((name, key), value)
+                with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
+                    if facts := directory.read_status(folder):
+                        status.add_metric((name, str(facts["status"])), 1.0)
+            yield GaugeMetricFamily("grpo_training_runs", "Exported runs.", len(self._runs))
+        yield status
+        yield metric
 
     def _active_runs(self) -> Iterator[tuple[Path, tuple[MetricsTail, dict[str, float]]]]:
         for path in (self.folder / "metrics.jsonl", *self.folder.glob("*/metrics.jsonl")):
@@ -75,24 +65,20 @@ class Exporter(Collector):
                 status = path.stat()
             except OSError:  # missing, or removed meanwhile
                 continue
-            if time.time() - status.st_mtime <= self.stale_after_s:
+            if time.time() - status.st_mtime <= STALE_AFTER_S:
                 run = self._runs.get(path.parent)
                 # A resumed run, or a new one, replaces the file.
                 yield path.parent, run if run and run[0].is_same_file(status) else (MetricsTail(path), {})
 
-    def _samples(self, folder: Path) -> Iterator[tuple[str, str, str, float]]:
+    def _latest(self, folder: Path) -> dict[str, float]:
         """Read the new lines of a run. null (a value that could not be computed) becomes NaN."""
         tail, latest = self._runs[folder]
         for line in tail.lines():
             for key, value in line.items():
                 if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-                    latest[key] = math.nan if value is None else float(value)
-        for key, value in latest.items():
-            # A model may write a lone surrogate, which can't be encoded.
-            yield METRIC, "name", key.encode(errors="replace").decode(), value
-        with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
-            if status := directory.read_status(folder):
-                yield STATUS, "status", str(status["status"]), 1.0
+                    # A model may write a lone surrogate, which can't be encoded.
+                    latest[key.encode(errors="replace").decode()] = math.nan if value is None else float(value)
+        return latest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,15 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help=folders)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; default: loopback")
     parser.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}; 0: any free port")
-    stale = f"leave out runs that have written nothing for so long; default: {STALE_AFTER_S:g}"
-    parser.add_argument("--stale_after_s", type=float, default=STALE_AFTER_S, metavar="S", help=stale)
     options = parser.parse_args(arguments)
     folder, host, port = options.folder, options.host, options.port
     if folder.exists() and not folder.is_dir():
         console.error(f"{folder} is a file. Give a run directory, or a folder of run directories.")
         return 2
     registry = CollectorRegistry()
-    registry.register(Exporter(folder, options.stale_after_s))
+    registry.register(Exporter(folder))
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # for sigwait; before threads inherit the mask
     try:
         server, _ = start_http_server(port, host, registry)

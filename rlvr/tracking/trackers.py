@@ -29,11 +29,6 @@ def tracker_names(report_to: str | Sequence[str] | None) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in ("none", "all")]
 
 
-def other_trackers(report_to: str | Sequence[str] | None) -> list[str]:
-    """The trackers except MLflow: `report_to` of TRL's configuration."""
-    return [name for name in tracker_names(report_to) if name != "mlflow"]
-
-
 def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
     """Check that the trackers exist, are installed, and have their key. Import them for `unused_trackers_hidden`."""
     from transformers.integrations.integration_utils import (

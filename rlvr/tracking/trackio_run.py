@@ -37,7 +37,7 @@ def send_alert(title: str, text: str, level: str) -> None:
 
 
 def send_results(run_dir: Path, results: Results) -> str:
-    """Send metrics, verdict, table, alert and files to the run of a run directory.
+    """Send metrics, verdict and files to the run of a run directory.
 
     Raises:
         InputError: there is no such run.

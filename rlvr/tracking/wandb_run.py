@@ -52,10 +52,7 @@ def send_alert(title: str, text: str, level: str) -> None:
 
 
 def send_results(run_dir: Path, results: Results) -> str:
-    """Send metrics, verdict, table, alert and files to the run of a run directory.
-
-    Returns:
-        where they are, if not at the server.
+    """Send metrics, verdict and files to the run of a run directory; return where they are, if not at the server.
 
     Raises:
         InputError: there is no such run.
@@ -72,12 +69,7 @@ def send_results(run_dir: Path, results: Results) -> str:
     except wandb.errors.UsageError as error:
         hint = f"{error}. Set WANDB_MODE, WANDB_PROJECT and WANDB_ENTITY as in training"
         raise InputError(hint, kind="run-not-found") from error
-    live.define_metric("eval/by_shots/*", step_metric="shots")
     results.log_to(wandb, live, run["run_id"])
-    live.summary.update({name: value for name, value, _ in results.points if "/by_shots/" not in name})
-    if results.verdict:
-        if not live.notes or live.notes == live.summary.get("verdict"):  # a user's own notes stay
-            live.notes = results.verdict
-        live.summary["verdict"] = results.verdict
+    live.summary.update({**results.metrics, **({"verdict": results.verdict} if results.verdict else {})})
     live.finish()
     return "" if is_online else f", on disk: `wandb sync {Path(live.dir).parent}` sends it"

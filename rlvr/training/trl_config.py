@@ -43,7 +43,8 @@ def training_config(
     # Checkpoints are rotated once the new one is complete (rlvr/training/checkpoint_writer.py), MLflow is ours
     # (rlvr/tracking/mlflow_tracker.py), as is validation, which makes one completion a row.
     settings["save_total_limit"] = None
-    settings["report_to"] = trackers.other_trackers(settings.get("report_to")) or "none"
+    names = trackers.tracker_names(settings.get("report_to"))
+    settings["report_to"] = [name for name in names if name != "mlflow"] or "none"
     settings["run_name"] = settings.get("run_name") or recipe.output_dir.name
     settings["num_generations_eval"] = 1
     settings["push_to_hub"] = False  # rlvr/export/publish.py does it once, after the report

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.artifacts.evaluation import read_evaluation
 from rlvr.artifacts.origin import recipe_file_digest
 from rlvr.report import recipe_tables
 from rlvr.report.result_table import Result, as_text, read_results
@@ -96,7 +97,7 @@ def test_of_several_tasks_the_mean_is_shown_as_in_the_run_and_its_report(tmp_pat
     assert "20.0 % → 30.0 %" in printed and "+10.0 (+10.0 … +30.0)" in printed and "mean of the tasks" in printed
 
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
-    values = {name: value for name, value, _ in metrics_of_results(tmp_path, step=1)}
+    values = metrics_of_results(read_evaluation(tmp_path))
     assert (values["eval/base_accuracy"], values["eval/accuracy"], values["eval/difference"]) == (0.2, 0.3, 0.1)
 
 

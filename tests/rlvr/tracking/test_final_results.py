@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from rlvr.artifacts.evaluation import read_evaluation
+from rlvr.commands import evaluate
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_run
-from rlvr.tracking.final_results import Results, add_results, find_run_dir, metrics_of_results, replace_pages
+from rlvr.tracking.final_results import Results, add_results, metrics_of_results, replace_pages
 from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
 EVALUATION = {
@@ -27,41 +29,27 @@ def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def test_metrics_have_intervals_and_the_steps_of_a_sweep_are_its_shots(tmp_path: Path) -> None:
+def test_metrics_have_intervals(tmp_path: Path) -> None:
     write(tmp_path / "evaluation.json", EVALUATION)
-    write(tmp_path / "sweep.json", {"points": [{"shots": 8, "base": EVALUATION["base"]}, {"shots": None}]})
-    assert metrics_of_results(tmp_path, 60) == [
-        ("eval/base_accuracy", 0.25, 60),
-        ("eval/base_accuracy_low", 0.1, 60),
-        ("eval/base_accuracy_high", 0.5, 60),
-        ("eval/accuracy", 0.75, 60),
-        ("eval/accuracy_low", 0.5, 60),
-        ("eval/accuracy_high", 0.9, 60),
-        ("eval/difference", 0.5, 60),
-        ("eval/difference_low", -0.1, 60),
-        ("eval/difference_high", 0.9, 60),
-        ("eval/by_shots/base_accuracy", 0.25, 8),
-        ("eval/by_shots/base_accuracy_low", 0.1, 8),
-        ("eval/by_shots/base_accuracy_high", 0.5, 8),
-    ]
+    assert metrics_of_results(read_evaluation(tmp_path)) == {
+        "eval/base_accuracy": 0.25,
+        "eval/base_accuracy_low": 0.1,
+        "eval/base_accuracy_high": 0.5,
+        "eval/accuracy": 0.75,
+        "eval/accuracy_low": 0.5,
+        "eval/accuracy_high": 0.9,
+        "eval/difference": 0.5,
+        "eval/difference_low": -0.1,
+        "eval/difference_high": 0.9,
+    }
 
 
-@pytest.mark.parametrize("content", [None, [], {"base": None}, {"base": {"accuracy": "high"}}, {"difference": 3}])
-def test_a_malformed_evaluation_gives_no_metrics(tmp_path: Path, content: Any) -> None:
-    write(tmp_path / "evaluation.json", content)
-    write(tmp_path / "sweep.json", {"points": content})
-    assert metrics_of_results(tmp_path, 1) == []
-
-
-def test_an_evaluation_belongs_to_its_own_folder_or_to_that_of_its_adapter(tmp_path: Path) -> None:
-    run, other = tmp_path / "run", tmp_path / "other"
-    for folder in (run / "adapter", other):
-        folder.mkdir(parents=True)
-    assert find_run_dir(other, run / "adapter") is None, "neither is in MLflow"
-    remember_run(run, "mlflow", run_id="abc")
-    assert find_run_dir(run) == run
-    assert find_run_dir(other, run / "adapter") == run
-    assert find_run_dir(other) is None
+def test_an_evaluation_belongs_to_the_run_of_its_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Path] = []
+    monkeypatch.setattr("rlvr.tracking.final_results.add_results", lambda run, *_: runs.append(run) or [])
+    for adapter in (tmp_path / "run" / "adapter", None):
+        evaluate._update_run(tmp_path / "other", adapter, None, measured=False)
+    assert runs == [tmp_path / "run", tmp_path / "other"]
 
 
 @pytest.fixture(scope="module")

@@ -113,13 +113,11 @@ def test_wandb_has_one_run_with_alerts_results_and_files(folder: Path) -> None:
         return [getattr(record, kind) for record in records if record.WhichOneof("record_type") == kind]
 
     assert {run.run_id for run in of("run")} == {json.loads((folder / "one" / "wandb.json").read_text())["run_id"]}
-    assert any("went from 25.0 % to 75.0 %" in run.notes for run in of("run"))
     config = {item.key: item.value_json for one in of("config") for item in one.update}
     assert json.loads(config["recipe"])["seed"] == 7
-    assert [(alert.level, len(alert.title) < 64) for alert in of("alert")] == [("ERROR", True)] * 2 + [("INFO", True)]
+    assert [(alert.level, len(alert.title) < 64) for alert in of("alert")] == [("ERROR", True)] * 2
     summary = {item.key or "/".join(item.nested_key): item.value_json for one in of("summary") for item in one.update}
     assert summary["eval/accuracy"] == summary["eval/gsm8k/accuracy"] == "0.75" and "75.0 %" in summary["verdict"]
-    assert {"evaluation/nrows", "evaluations/gsm8k/evaluation/nrows"} <= summary.keys(), "the tables"
     files = [{entry.path for entry in artifact.manifest.contents} for artifact in of("artifact")]
     assert {"recipe.yaml", "evaluation.json"} in files and {"evaluation.json"} in files
     assert [exit.exit_code for exit in of("exit")] == [75, 0, 0, 0], "interrupted, finished, and two with results"
@@ -134,12 +132,10 @@ def test_trackio_has_one_run_with_alerts_results_and_files(folder: Path) -> None
         runs = database.execute("select distinct run_name from metrics").fetchall()
     assert runs == [("one",)]
     assert b'"seed":7' in b"".join(column for row in rows["configs"] for column in row if isinstance(column, bytes))
-    assert [[level for level in ("error", "info") if level in row] for row in rows["alerts"]] == [["error"]] * 2 + [
-        ["info"]
-    ]
+    assert ["error" in row for row in rows["alerts"]] == [True] * 2
     logged = {name: value for line in lines for name, value in line.items()}
     assert logged["train/loss"] == 1 and logged["eval/accuracy"] == logged["eval/gsm8k/accuracy"] == 0.75
-    assert "75.0 %" in logged["eval/verdict"]["_value"] and logged["evaluation"]["_value"][0]["trained"] == "75.0 %"
+    assert "75.0 %" in logged["eval/verdict"]["_value"]
     assert {"evaluation.json", "recipe.yaml"} in [{file["path"] for file in manifest} for manifest in manifests]
 
 

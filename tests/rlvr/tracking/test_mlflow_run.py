@@ -16,7 +16,7 @@ from tests.support.mlflow_server import Server
 
 
 def mlflow_run(folder: Path, server: Server, said: list[str]) -> MLflowRun:
-    settings = {"run_name": "r", "params": {}, "tags": {}, "folder": folder, "experiment": "sums"}
+    settings = {"run_name": "r", "params": {}, "tags": {}, "folder": folder}
     return MLflowRun(settings | {"tracking_uri": server.uri}, said.append)
 
 
@@ -43,6 +43,17 @@ def test_a_deleted_run_is_replaced_by_a_complete_one(tmp_path: Path, server: Ser
     run.update()
     assert (list(server.runs), server.metrics("run1")) == (["run1"], losses(1, 2, 3))
     assert len(said) == 1 and "has no run run0" in said[0]
+
+
+def test_the_users_variables_choose_experiment_and_run(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    mlflow_run(tmp_path, server, []).update()
+    assert server.experiments == ["mine"]
+    monkeypatch.setenv("MLFLOW_RUN_ID", "run0")
+    mlflow_run(tmp_path / "other", server, []).update()
+    assert list(server.runs) == ["run0"]
 
 
 def test_metrics_that_the_server_rejects_block_no_others(tmp_path: Path, server: Server) -> None:

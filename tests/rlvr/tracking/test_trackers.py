@@ -14,28 +14,25 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
-    ("report_to", "others", "why"),
+    ("report_to", "names", "why"),
     [
         ("none", [], "no tracker"),
         (None, [], "an empty key"),
         ([], [], "an empty list"),
-        ("mlflow", [], "transformers would track it a second time"),
-        (["mlflow", "tensorboard"], ["tensorboard"], "a list"),
+        ("mlflow", ["mlflow"], "a word"),
         (["tensorboard", "wandb", "tensorboard"], ["tensorboard", "wandb"], "a duplicate"),
         (["none"], [], "as transformers understands it"),
     ],
 )
-def test_other_trackers_are_the_named_ones_except_mlflow(
-    report_to: str | list[str] | None, others: list[str], why: str
-) -> None:
-    assert trackers.other_trackers(report_to) == others, why
+def test_trackers_are_named_once(report_to: str | list[str] | None, names: list[str], why: str) -> None:
+    assert trackers.tracker_names(report_to) == names, why
 
 
 def test_all_means_every_installed_tracker() -> None:
     from transformers.integrations.integration_utils import get_available_reporting_integrations
 
     assert set(trackers.tracker_names("all")) == set(get_available_reporting_integrations())
-    assert "mlflow" in trackers.tracker_names(["all"]) and "mlflow" not in trackers.other_trackers(["all"])
+    assert "mlflow" in trackers.tracker_names(["all"])
 
 
 @pytest.mark.parametrize(
