@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +20,11 @@ from rlvr.report.run_reader import RunRecord, read_run
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder with weights.
+    """A folder with weights of a kind, the run that trained them, and their export's record, if they have one.
 
     Attributes:
         kind: "adapter", "model" or "gguf".
-        base: the id of the base model on the hub; None if there is none.
-        run: that trained them.
-        export: the record of the export, if they were exported.
+        base: the id of the base model on the hub.
     """
 
     folder: Path
@@ -62,14 +61,10 @@ def find_artifact(folder: Path, run_dir: Path | None = None) -> Artifact:
 
 def _find_run(folder: Path, export: ExportRecord, run_dir: Path | None) -> Path:
     """The directory of an export's run: as named, beside the export, or in runs/."""
-    near = folder.absolute().parent
-    usual = [parent / export.run for parent in (near, near / "runs", near.parent / "runs", Path("runs"))]
-    for candidate in [run_dir] if run_dir else usual:
-        try:
+    for candidate in [run_dir] if run_dir else [folder.absolute().parent / export.run, Path("runs", export.run)]:
+        with suppress(InputError):  # it has no record
             if read_record(candidate / RECORD).digest == export.result:
                 return candidate
-        except InputError:
-            continue  # it has no record
     raise InputError(
         f"{run_dir or 'No folder beside the export or in runs/'} is not the run {export.run} that {folder} was "
         "exported from, and the card is written from that run. Name its directory with --run_dir.",
@@ -80,11 +75,6 @@ def _find_run(folder: Path, export: ExportRecord, run_dir: Path | None) -> Path:
 
 
 def _base_of_adapter(folder: Path) -> str:
-    """The id of the base on the hub.
-
-    Raises:
-        InputError: of kind "base-not-on-hub".
-    """
     file = folder / "adapter_config.json"
     name = mapping(json.loads(file.read_text(encoding="utf-8"))).get("base_model_name_or_path")
     base = hub_id(name)
@@ -101,12 +91,13 @@ def _base_of_adapter(folder: Path) -> str:
 
 
 def _kind_of(folder: Path) -> str:
-    if any(folder.glob("*.gguf")):
-        return "gguf"
-    if any(folder.glob("*.safetensors")):
-        for name, kind in (("adapter_config.json", "adapter"), ("config.json", "model")):
-            if (folder / name).is_file():
-                return kind
+    for weights, config, kind in (
+        ("*.gguf", "*", "gguf"),
+        ("*.safetensors", "adapter_config.json", "adapter"),
+        ("*.safetensors", "config.json", "model"),
+    ):
+        if any(folder.glob(weights)) and any(folder.glob(config)):
+            return kind
     raise InputError(
         f"{folder} holds no weights: neither .safetensors with their configuration nor .gguf files. Name the "
         f"output_dir of a finished run, or a folder that scripts/export.py wrote.",

@@ -38,11 +38,7 @@ PRE_TOKENIZERS = {
 
 
 def check_model(folder: Path) -> None:
-    """Check, before a weight is loaded, that a model and its tokenizer can be written.
-
-    Raises:
-        InputError: of kind "unknown-architecture" or "unknown-tokenizer".
-    """
+    """Refuse, before a weight is loaded, a model or a tokenizer that can't be written."""
     config = _read(folder / "config.json")
     model_type, rope = config.get("model_type"), config.get("rope_parameters") or {}
     if model_type not in ARCHITECTURES:
@@ -55,11 +51,7 @@ def check_model(folder: Path) -> None:
 
 
 def write_gguf(folder: Path, file: Path, kind: str) -> None:
-    """Write a model folder as a GGUF file.
-
-    Args:
-        kind: one of `OWN_TYPES`. Vectors stay in float32, as llama.cpp wants them.
-    """
+    """Write a model folder as a GGUF file of one of `OWN_TYPES`. Vectors stay in float32, as llama.cpp wants them."""
     config = _read(folder / "config.json")
     writer = gguf.GGUFWriter(file, config["model_type"])
     writer.add_file_type(gguf.LlamaFileType[f"{'ALL' if kind == 'float32' else 'MOSTLY'}_{OWN_TYPES[kind]}"])
@@ -145,12 +137,9 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, config: Mapping[str, A
 
 
 def _pre_tokenizer(content: Mapping[str, Any]) -> str:
-    """llama.cpp's name of a pre-tokenizer.
-
-    Raises:
-        InputError: of kind "unknown-tokenizer".
-    """
-    model, steps = content["model"]["type"], tuple(_steps(content.get("pre_tokenizer") or {"type": "none"}))
+    """llama.cpp's name of a pre-tokenizer."""
+    model, first = content["model"]["type"], content.get("pre_tokenizer") or {"type": "none"}
+    steps = tuple(map(_step, first.get("pretokenizers", [first])))
     if model == "BPE" and steps in PRE_TOKENIZERS:
         return PRE_TOKENIZERS[steps]
     raise InputError(
@@ -161,18 +150,12 @@ def _pre_tokenizer(content: Mapping[str, Any]) -> str:
     )
 
 
-def _steps(step: Mapping[str, Any]) -> Iterator[str]:
-    if step["type"] == "Sequence":
-        for part in step["pretokenizers"]:
-            yield from _steps(part)
-    elif step["type"] == "Split":
-        yield str(step["pattern"].get("Regex", step["pattern"]))
-    elif step["type"] == "ByteLevel":
-        yield "ByteLevel with its own pattern" if step.get("use_regex", True) else "ByteLevel"
-    elif step["type"] == "Digits":
-        yield "Digits one by one" if step["individual_digits"] else "Digits"
-    else:
-        yield str(step["type"])
+def _step(step: Mapping[str, Any]) -> str:
+    if step["type"] == "Split":
+        return str(step["pattern"].get("Regex"))
+    own = {"ByteLevel": ("use_regex", "with its own pattern"), "Digits": ("individual_digits", "one by one")}
+    option, words = own.get(step["type"], ("", ""))
+    return f"{step['type']} {words}" if option and step.get(option, True) else str(step["type"])
 
 
 def _unknown(config: Mapping[str, Any], why: str) -> InputError:

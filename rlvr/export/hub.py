@@ -26,20 +26,16 @@ _CAUSES = {  # by the status of an answer
     401: ("hub-token-refused", f"the hub does not know the token. {GIVE_TOKEN}"),
     403: ("hub-forbidden", f"the token may not write there. {GIVE_TOKEN}"),
     404: ("hub-forbidden", f"the hub knows no such repository, or the token may not see it. {GIVE_TOKEN}"),
-    409: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
-    412: ("hub-conflict", f"the repository changed at the same time. {_AGAIN}"),
+    **dict.fromkeys((409, 412), ("hub-conflict", f"the repository changed at the same time. {_AGAIN}")),
 }
 
 
 def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
-    """Say what will change in a repository, create it if there is none, and commit the files.
+    """Say what will change in a repository, create it if there is none, and commit the files; return the address.
 
     Args:
         repo: its id; without a namespace, it is the user's own.
         private: whether it is to be private; None: as the account's settings say, or as it is.
-
-    Returns:
-        The address of the commit.
 
     Raises:
         InputError: it failed. Nothing of the repository's content changed, since there is one commit.

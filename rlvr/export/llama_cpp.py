@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,15 +25,12 @@ PARALLEL = 4  # answers at a time
 
 
 class LlamaCppEngine:
-    """An `Engine` that asks llama.cpp with token ids.
+    """An `Engine` that asks llama.cpp with token ids. Its errors are of kind "llama-cpp-failed".
 
     Args:
         tokenizer: decodes answers, as for the run's own.
         context: most tokens of a prompt with its answer.
         threads: of llama.cpp.
-
-    Raises:
-        InputError: of kind "llama-cpp-failed".
     """
 
     def __init__(self, file: Path, tokenizer: PreTrainedTokenizerBase, *, context: int, threads: int) -> None:
@@ -58,22 +54,21 @@ class LlamaCppEngine:
 
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         assert decoding.sampling is None, "an export is measured greedily"
-        with ThreadPoolExecutor(PARALLEL) as threads:
-            return list(threads.map(lambda ids: self._complete(ids, decoding), prompts))
-
-    def _complete(self, ids: list[int], decoding: Decoding) -> Completion:
-        answer = self._ask(
+        answers = self._ask(
             "/completion",
-            prompt=list(ids),
+            prompt=[list(ids) for ids in prompts],
             n_predict=decoding.max_new_tokens,
             temperature=0,
             stop=list(decoding.stop_strings),
             return_tokens=True,
             cache_prompt=False,
         )
-        tokens = answer["tokens"]
-        text = str(self.tokenizer.decode(tokens, skip_special_tokens=True))
-        return Completion(text, len(tokens), answer["stop_type"] in ("eos", "word"), tokens)
+        completions = []
+        for answer in answers if len(prompts) > 1 else [answers]:
+            text = str(self.tokenizer.decode(answer["tokens"], skip_special_tokens=True))
+            is_ended = answer["stop_type"] in ("eos", "word")
+            completions.append(Completion(text, len(answer["tokens"]), is_ended, answer["tokens"]))
+        return completions
 
     def log_probabilities(self, prompt: list[int], answer: list[int]) -> list[float]:
         """The log-probability of each token of an answer, as far as greedy decoding gives the same tokens."""
@@ -98,14 +93,14 @@ class LlamaCppEngine:
         answer = self._ask("/apply-template", messages=prompt, chat_template_kwargs=dict(options or {}))
         return self.encode_text(answer["prompt"])
 
-    def _ask(self, path: str, **body: Any) -> dict[str, Any]:
+    def _ask(self, path: str, **body: Any) -> Any:
         try:
             response = self._client.post(path, json=body)
         except httpx2.TransportError as error:
             raise self._failure() from error
         if response.is_error:
             raise self._failure(response.text[:300])
-        return dict(response.json())
+        return response.json()
 
     def _failure(self, why: str = "") -> InputError:
         if not why:

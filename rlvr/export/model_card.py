@@ -77,9 +77,9 @@ def model_card(
     """
     text = published_recipe(run)
     public = replace(run, recipe=parse_recipe(text))
-    base, base_name = base or hub_id(_base_name(run)), _base_name(public)
+    base, shown = base or hub_id(run.recipe.get("model_name_or_path")), public.recipe.get("model_name_or_path")
     rows = evaluated_rows(run.folder, "trained")
-    link = f"[{escape(base)}](https://huggingface.co/{base})" if base else code(base_name)
+    link = f"[{escape(base)}](https://huggingface.co/{base})" if base else code(str(shown or "unknown"))
     name = repo.rpartition("/")[2] or run.name
     sections = [
         f"---\n{_metadata(public, kind, name, base)}\n---",
@@ -109,10 +109,6 @@ def hub_id(model: Any) -> str | None:
     if not isinstance(model, str) or not _HUB_ID.fullmatch(model) or model.startswith(("models/", ".", "~")):
         return None
     return None if any((root / model).is_dir() for root in project.roots()) else model
-
-
-def _base_name(run: RunRecord) -> str:
-    return str(run.recipe.get("model_name_or_path", "unknown"))
 
 
 def _folders(value: Any) -> Iterator[str]:

@@ -52,9 +52,6 @@ class Publication:
 def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication:
     """Write the card of a run or of an export, and list and scan all files. Nothing is sent.
 
-    Args:
-        run_dir: the run of an export, if it is not found by itself.
-
     Raises:
         InputError: there is nothing to publish, or of kind "invalid-repository".
     """

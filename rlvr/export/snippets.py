@@ -39,11 +39,9 @@ print(answer["choices"][0]{text})
 def loading_code(
     repo: str, recipe: Mapping[str, Any], prompt: Any, *, max_new_tokens: int, kind: str, dtype: str | None, gguf: str
 ) -> str:
-    """Python code for an adapter, a model or GGUF files.
+    """Python code that loads what is published, and asks it a text or messages.
 
     Args:
-        repo: the id of what is published.
-        prompt: a text, or messages.
         kind: "adapter", "model" or "gguf".
         dtype: of the weights; None: the recipe's.
         gguf: the name of the file for llama.cpp.
