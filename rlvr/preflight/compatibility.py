@@ -19,9 +19,9 @@ from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, batch_sizes
 from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
+from rlvr.export.settings import check_id, find_token
 from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
-from rlvr.export.settings import check_id, find_token
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import easy_first
