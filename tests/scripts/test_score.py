@@ -168,7 +168,9 @@ def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(rows: Path) -> 
     def on_a_terminal(env: dict[str, str]) -> str:
         ours, theirs = pty.openpty()
         command = [sys.executable, str(SCRIPT), "--config", str(DEMO), str(rows), "--why", "0"]
-        process = subprocess.Popen(command, stdout=theirs, stderr=theirs, env={**os.environ, **env}, cwd=rows.parent)
+        process = subprocess.Popen(
+            command, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "80", **env}, cwd=rows.parent
+        )
         os.close(theirs)
         shown = b""
         try:
