@@ -1,4 +1,4 @@
-"""Every recipe loads, opens with its header, and trains two steps with the tiny model."""
+"""Every recipe loads, opens with its header, and passes the check; each kind of recipe trains two steps."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 import run_grpo
 from rlvr.config.recipe import load_recipe
+from rlvr.data.io import write_rows
 from rlvr.environments.loading import load_environments
 from rlvr.estimates import parameters
 from rlvr.scoring.registry import load_rewards, load_task
@@ -44,7 +45,7 @@ SMALL = [
     *("--max_steps", "2", "--num_generations", "4", "--per_device_train_batch_size", "4"),
     *("--max_completion_length", "24", "--report_to", "none"),
 ]
-SMALL_EVALUATION = ["--evaluation.rows", "4", "--evaluation.batch_size", "4"]
+SMALL_EVALUATION = ["--evaluation.rows", "4", "--evaluation.batch_size", "64"]
 
 
 # What a handful of short completions of the tiny model gets from a recipe's own rewards is often 0 throughout, of which
@@ -71,10 +72,6 @@ def write_own_task(folder: Path) -> Path:
     for split in make_own_task.ROWS:
         write_rows(folder / f"{split}.jsonl", make_own_task.make_rows(split))
     return folder
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -218,23 +215,33 @@ def test_a_turn_begins_without_thoughts_where_they_can_be_switched_off(path: Pat
     assert str(text).partition("two and two?")[2].endswith(opened) and str(text).count("<think>") == bool(opened)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.smoke] if path.stem == SMOKE_RECIPE else [])
-        for path in RECIPES
-    ],
-)
-def test_a_recipe_trains_two_steps_with_the_tiny_model(
-    path: Path, stand_ins: dict[str, Path], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def parts(path: Path) -> set[str]:
+    """What training goes through: the family of models, tasks, rewards, environments, and keys of the trainer."""
     recipe = load_recipe(path)
-    has_report = path.stem == SMOKE_RECIPE or bool(recipe.environments)
-    if not has_report:
-        request.getfixturevalue("without_report")
-    path = with_one_more_reward(path, tmp_path)
-    words = ["--config", str(path), *SMALL, "--output_dir", str(tmp_path / "run")]
+    model = recipe.settings["model_name_or_path"]
+    family = [SHAPES[model][0], *(turn for turn in OPENED_TURNS if turn in model)] if model in SHAPES else []
+    named = [*recipe.tasks, *recipe.rewards, *recipe.environments]
+    keys = ("use_peft", "load_in_4bit", "use_vllm", "scale_rewards", "beta")
+    return {*family, *(spec.name for spec in named), *(f"{key} {recipe.settings.get(key)}" for key in keys)}
+
+
+def trained_recipes() -> list[Path]:
+    """Recipes that together have all parts. The demonstrations are trained in the files next to this one."""
+    trained, covered = [], set()
+    for path in sorted(RECIPES, key=lambda path: (path.stem != SMOKE_RECIPE, not path.stem.startswith("demo-"))):
+        if not parts(path) <= covered:
+            covered |= parts(path)
+            trained.append(path)
+    return [path for path in trained if not path.stem.startswith("demo-")]
+
+
+TRAINED = trained_recipes()
+
+
+def small_words(path: Path, folder: Path, stand_ins: dict[str, Path]) -> list[str]:
+    """The command line that runs a recipe as SMALL says, with data of our own and a small model of the family."""
+    recipe = load_recipe(path)
+    words = [*SMALL, "--output_dir", str(folder / "run")]
     if recipe.task_name in stand_ins:
         words += ["--task.path", str(stand_ins[recipe.task_name])]
         words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.tasks[0].options]
@@ -244,15 +251,42 @@ def test_a_recipe_trains_two_steps_with_the_tiny_model(
         words += ["--use_vllm", "false"]
     if "folder" in recipe.tasks[0].options:
         reader = "environment" if recipe.environments else "rewards.sql_result"
-        words += ["--task.folder", str(tmp_path / "data"), f"--{reader}.options.folder", str(tmp_path / "data")]
+        words += ["--task.folder", str(folder / "data"), f"--{reader}.options.folder", str(folder / "data")]
     words += SMALL_EVALUATION
     model = recipe.settings["model_name_or_path"]
     if recipe.environments:
         words += ["--model_name_or_path", str(TINY_WITH_TOOLS)]
     elif model in SHAPES:
-        words += ["--model_name_or_path", str(write_small_model(model, tmp_path / "model"))]
+        words += ["--model_name_or_path", str(write_small_model(model, folder / "model"))]
     updates = min(updates_a_generation(recipe.settings), 2)
-    words += ["--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
+    return [*words, "--gradient_accumulation_steps", "1", "--steps_per_generation", str(updates)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in RECIPES if path not in TRAINED], ids=lambda path: path.stem)
+def test_a_recipe_like_a_trained_one_passes_the_check(path: Path, stand_ins: dict[str, Path], tmp_path: Path) -> None:
+    assert run_grpo.main(["--config", str(path), *small_words(path, tmp_path, stand_ins), "--check"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.smoke] if path.stem == SMOKE_RECIPE else [])
+        for path in TRAINED
+    ],
+)
+def test_a_recipe_trains_two_steps_with_the_tiny_model(
+    path: Path, stand_ins: dict[str, Path], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    recipe = load_recipe(path)
+    has_report = path.stem == SMOKE_RECIPE
+    if not has_report:
+        request.getfixturevalue("without_report")
+    words = small_words(path, tmp_path, stand_ins)
+    path = with_one_more_reward(path, tmp_path)
+    words = ["--config", str(path), *words]
+    updates = min(updates_a_generation(recipe.settings), 2)
     assert run_grpo.main(words) == 0
 
     run = tmp_path / "run"
