@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from rlvr.data.io import write_rows
 from tests.recipes.test_broken_recipes import errors
 from tests.support import counting
 from tests.support.tool_model import write_tool_model
@@ -73,10 +72,6 @@ def folder(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     for name, text in variants.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     return tmp_path
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -26,26 +26,7 @@ def test_answer_tags_can_be_asked_for(completion: str, reward: float, why: str) 
     assert tag_format([""], [completion], answer=True) == [reward], why
 
 
-@pytest.mark.parametrize(
-    ("prompt", "opened", "completion", "reward", "why"),
-    [
-        ("Q\n<think>\n", None, "x</think>42", 1.0, "seen in the prompt"),
-        ("Q\n<think>\n", None, "<think>x</think>42", 0.0, "opened twice"),
-        ("Q about <think> tags", None, "x</think>42", 0.0, "the prompt only speaks of it"),
-        ("Q", True, "x</think>42", 1.0, "said in the recipe"),
-        ("Q", True, "</think>42", 0.0, "no thoughts"),
-        ("Q", True, "x", 0.0, "never closed"),
-        ("Q\n<think>", False, "<think>x</think>42", 1.0, "the recipe is believed"),
-        ([{"role": "user", "content": "<think>"}], None, "x</think>42", 0.0, "a user opens nothing"),
-        (
-            [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "<think>"}],
-            None,
-            "x</think>42",
-            1.0,
-            "an answer that was begun",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("prompt", "opened", "completion", "reward", "why"), cases(__file__, "opened"))
 def test_the_prompt_may_have_opened_the_block(
     prompt: Any, opened: bool | None, completion: str, reward: float, why: str
 ) -> None:

@@ -41,25 +41,7 @@ def test_every_function_of_rlvr_ifeval_has_a_check() -> None:
     assert {id for id, _, _ in FUNCTIONS.values()} == {*CHECKS, LANGUAGE}
 
 
-@pytest.mark.parametrize(
-    ("values", "instructions", "why"),
-    [
-        (
-            {"func_name": "validate_word_constraint", "N": 20, "quantifier": "around"},
-            {"num_words": 20, "relation": "around"},
-            "a relation that IFEval lacks",
-        ),
-        (
-            {"func_name": "verify_letter_frequency", "N": 3, "letter": "q"},
-            {"letter": "q", "let_frequency": 3, "let_relation": "exactly"},
-            "a number without a relation",
-        ),
-        ({"func_name": "validate_choice", "options": "yes, no"}, {"options": ["yes", "no"]}, "options in a text"),
-        ({"func_name": "validate_response_language", "language": "fr"}, None, "a language can't be checked"),
-        ({"func_name": "validate_sections", "N": 2}, None, "an argument is missing"),
-        ({"func_name": "validate_rhymes"}, None, "an unknown function"),
-    ],
-)
+@pytest.mark.parametrize(("values", "instructions", "why"), cases(__file__, "ground truths"))
 def test_a_ground_truth_is_converted_or_left_out(
     tmp_path: Path, values: dict[str, Any], instructions: dict[str, Any] | None, why: str
 ) -> None:

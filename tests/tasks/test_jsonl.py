@@ -132,71 +132,7 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
     assert any("completion, images" in note for note in task.notes)
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "key", "hint", "why"),
-    [
-        ({"path": None}, "missing-key", "path", "", "no path"),
-        ({"path": "sums.jsonI"}, "file-not-found", None, "", "a file that is not there"),
-        ({"path": "./nowhere"}, "file-not-found", None, "", "a folder that is not there"),
-        ({"test_path": "no.jsonl"}, "file-not-found", None, "", "a test file that is not there"),
-        ({"prompt_template": "{problm}"}, "missing-column", "problm", "{problm: THEIR NAME}", "a misspelt column"),
-        ({"prompt_template": "Say x"}, "invalid-value", "prompt_template", "", "a template without a column"),
-        (
-            {"prompt_template": "{problem} \\boxed{}"},
-            "invalid-value",
-            "prompt_template",
-            "literal braces",
-            "single braces",
-        ),
-        ({"prompt_template": "{problem} {"}, "invalid-value", "prompt_template", "literal braces", "an open brace"),
-        ({"prompt_template": "{problem.x}"}, "invalid-value", "prompt_template", "", "a field of a field"),
-        ({"prompt_template": "{problem!r}"}, "invalid-value", "prompt_template", "", "a conversion"),
-        (
-            {"columns": {"question": "problm"}},
-            "missing-column",
-            "problm",
-            "problem",
-            "a misspelt column in the mapping",
-        ),
-        ({"columns": {"problem": "question"}}, "missing-column", "question", "write {question: problem}", "reversed"),
-        (
-            {"columns": {"completion": "problem"}},
-            "invalid-value",
-            "columns",
-            "Choose another",
-            "a name that TRL has taken",
-        ),
-        (
-            {"prompt_template": "{problem} ({final_answer})"},
-            "invalid-value",
-            "prompt_template",
-            "right answer",
-            "the gold in the prompt",
-        ),
-        (
-            {"columns": {"final_answer": "problem"}},
-            "invalid-value",
-            "prompt_template",
-            "right answer",
-            "the gold in the prompt, by its own name",
-        ),
-        (
-            {"columns": {"question:problem": None}},
-            "invalid-value",
-            "columns",
-            "{question: problem}",
-            "a mapping without the space after its colon",
-        ),
-        ({"columns": {"question": None}}, "invalid-value", "columns", "Name a column", "a name without a column"),
-        ({"prompt_template": None}, "missing-column", "prompt", "prompt_template", "neither a template nor prompts"),
-        ({"system": "Be brief."}, "invalid-value", "system", "style: chat", "a system message in plain text"),
-        ({"style": "prose"}, "invalid-option", "style", "'text'", "an unknown style"),
-        ({"test_fraction": 1.0}, "invalid-value", "test_fraction", "", "all rows held out"),
-        ({"stop_strings": [""]}, "invalid-value", "stop_strings", "", "an empty stop string"),
-        ({"gold": "It is {answer}."}, "invalid-value", "gold", "", "a gold of a column that the rows lack"),
-        ({"gold": "It is right."}, "invalid-value", "gold", "", "a gold that is the same in all rows"),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "key", "hint", "why"), cases(__file__, "options"))
 def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: str | None, hint: str, why: str) -> None:
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("jsonl", {"path": file, "prompt_template": "{problem}", **options}))
@@ -204,37 +140,7 @@ def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: s
     assert hint in str(error.value), why
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind", "key", "row", "why"),
-    [
-        (
-            [{"prompt": "a", "final_answer": "1"}, {"prompt": "b", "final_answer": None}],
-            "invalid-row",
-            "final_answer",
-            1,
-            "no gold",
-        ),
-        ([{"prompt": "a", "final_answer": float("nan")}], "invalid-row", "final_answer", 0, "NaN of a data frame"),
-        ([{"prompt": "a", "final_answer": float("-inf")}], "invalid-row", "final_answer", 0, "an infinite gold"),
-        ([{"prompt": "a", "question": " "}], "invalid-row", "question", 0, "a blank question"),
-        ([{"problem": "a"}, {"problem": ""}], "invalid-row", "problem", 1, "a template without a question"),
-        ([{"problem": float("nan")}], "invalid-row", "problem", 0, "NaN in a template"),
-        ([{"problem": ["a", "b"]}], "invalid-row", "problem", 0, "a list in a template"),
-        ([{"problem": {"a": 1}}], "invalid-row", "problem", 0, "a dictionary in a template"),
-        ([{"prompt": "a"}, {"prompt": " "}], "invalid-row", "prompt", 1, "an empty prompt"),
-        ([{"prompt": "a"}, {"prompt": 3}], "invalid-row", "prompt", 1, "a prompt that is a number"),
-        ([{"prompt": "a"}, {"prompt": [{"content": "x"}]}], "invalid-row", "prompt", 1, "a message without a role"),
-        (
-            [{"prompt": "a"}, {"prompt": [{"role": "user", "content": "x"}]}],
-            "invalid-value",
-            "style",
-            None,
-            "prompts of two kinds",
-        ),
-        ([{"prompt": "a"}, {"promt": "a"}], "missing-column", "prompt", 1, "a column that is missing in one row"),
-        ([], "empty-data", None, None, "no rows"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "kind", "key", "row", "why"), cases(__file__, "rows"))
 def test_invalid_rows_are_named(
     tmp_path: Path, rows: list[dict], kind: str, key: str | None, row: int | None, why: str
 ) -> None:

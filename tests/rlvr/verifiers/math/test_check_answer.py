@@ -135,31 +135,7 @@ def test_prose_can_be_switched_off() -> None:
     assert check_answer("#### 42", "42", prose=False).correct is True
 
 
-@pytest.mark.parametrize(
-    ("completion", "text", "why"),
-    [
-        ("#### 1", "#### 1", "plain text"),
-        ([{"role": "assistant", "content": "#### 1"}], "#### 1", "one message"),
-        (
-            [
-                {"role": "assistant", "content": ""},
-                {"role": "tool", "content": "2"},
-                {"role": "assistant", "content": "#### 1"},
-            ],
-            "#### 1",
-            "the last message of the assistant counts",
-        ),
-        (
-            [{"role": "assistant", "content": [{"type": "text", "text": "#### "}, {"type": "text", "text": "1"}]}],
-            "#### 1",
-            "content in parts",
-        ),
-        ([{"role": "assistant", "content": None}], "", "a message without text"),
-        ([{"role": "user", "content": "#### 1"}], "", "nobody but the assistant answers"),
-        ([], "", "no message"),
-        (None, "", "no completion"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "text", "why"), cases(__file__, "completions"))
 def test_reads_plain_and_chat_completions(completion, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
     assert completion_text(completion) == text, why
     check_answer(completion, "1")
