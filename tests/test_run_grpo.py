@@ -53,18 +53,11 @@ WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.
 @pytest.mark.parametrize(
     ("words", "named", "why"),
     [
-        (["--model_name_or_path", "./nowhere"], "there is no folder ./nowhere", "a model that isn't there"),
         (["--model_name_or_path", "some/model"], "could not be reached to download", "offline, nothing cached"),
-        (["--task.name", "aritmetic"], "did you mean arithmetic", "a task misspelt"),
-        (["--task.rows", "3"], "'rows'", "a task's option that there isn't"),
-        (["--rewards", "[{name: math_corectness}]"], "math_correctness?", "a reward misspelt"),
         (["--rewards", "[{name: TMP/exploding.py}]"], "No module named 'no_such_module_at_all'", "a failing import"),
         (["--rewards", "[{name: TMP/wants_tests.py}]"], "column tests", "a column that isn't there"),
-        (["--rewards.answer_format.options", "{patern: x}"], "mean pattern?", "a reward's option misspelt"),
         (["--resume_from_checkpoint", "nowhere"], "there is no such folder", "nothing to resume"),
         (["--rewards.math_correctness.weight", "0", "--rewards.answer_format.weight", "0"], "every weight is 0", "0"),
-        (["--optim", "bogus"], "optim is 'bogus', which is none of", "only TRL knows"),
-        (["--evaluation.metric", "nothing"], "'nothing'", "a metric that isn't there"),
     ],
 )
 def test_a_faulty_run_ends_with_a_message_and_exit_2_and_leaves_nothing(
@@ -315,7 +308,7 @@ def test_a_run_that_continues_judges_base_and_trained_alike(start: Start, tmp_pa
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_two_processes_train_together_and_leave_one_whole_run(start: Start, tmp_path: Path) -> None:
-    launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run").wait()
+    launch = start(accelerated("cpu", "--config", DEMO, *SHORT), tmp_path / "run", WITHOUT_REPORT="1").wait()
     assert launch.codes() == [0, 0], launch.output()
     assert "over 2 processes" in launch.output()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

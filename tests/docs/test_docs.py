@@ -96,11 +96,10 @@ def test_write_a_reward_does_what_the_page_says(
 def test_write_an_environment_does_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    follow("write-an-environment.md", tmp_path, monkeypatch, capfd, steps=16)
+    follow("write-an-environment.md", tmp_path, monkeypatch, capfd, steps=4)
     steps = [line for line in read_metrics(tmp_path / "runs" / "my-first-tools" / "metrics.jsonl") if "reward" in line]
-    for name in ("rewards/environment/mean", "tools/call_frequency"):
-        first, last = (sum(line[name] for line in part) / len(part) for part in (steps[:3], steps[-5:]))
-        assert steps[0][name] < 0.5 and last > first + 0.15, name
+    assert all(line["tools/call_frequency"] > 0.1 for line in steps), "learning is tests/recipes/test_demo_tools.py's"
+    assert any(line["rewards/environment/mean"] > 0 for line in steps)
 
 
 def test_a_recipe_of_ten_lines_trains_on_ones_own_data_and_reward(

@@ -138,7 +138,10 @@ STEPS = 14  # a quarter of the demonstration's: with a rate that falls to 0 in t
 def train_shorter(folder: Path, *words: str) -> dict[str, Any]:
     """Another seed and fewer steps, in this process; what a process of its own prints and takes is seen in `demo`."""
     options = ["--config", str(DEMO), "--seed", "1", "--output_dir", str(folder), "--report_to", "none"]
-    assert run_grpo.main([*options, "--max_steps", str(STEPS), *words]) == 0
+    options += ["--max_steps", str(STEPS), "--evaluation.rows", "125"]
+    with pytest.MonkeyPatch.context() as without_report:
+        without_report.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
+        assert run_grpo.main([*options, *words]) == 0
     return evaluation_of(folder)
 
 
@@ -155,7 +158,7 @@ def with_a_carry(run: Path) -> float:
 
     rows = pq.read_table(run / "completions" / "evaluation_trained.parquet").to_pylist()
     right = [row["correct"] for row in rows if row["difficulty"] == "carry"]
-    assert len(right) > 100
+    assert len(right) > 50
     return sum(right) / len(right)
 
 

@@ -76,10 +76,7 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
         tmp_path,
         "--environment.name",
         str(tmp_path / "silent.py:Silent"),
-        "--max_steps",
-        "8",
-        "--evaluation.rows",
-        "20",
+        *("--max_steps", "4", "--evaluation.rows", "20"),
         code=1,
     )
     assert max(step[REWARD] for step in steps) == 0.0
@@ -87,21 +84,13 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
 
 def test_two_processes_play_rollouts_of_their_own(start: Start, tmp_path: Path) -> None:
     words = [
-        "--config",
-        DEMO,
-        "--max_steps",
-        "2",
-        "--warmup_steps",
-        "0",
-        "--evaluation.rows",
-        "9",
-        "--report_to",
-        "none",
+        *("--config", DEMO, "--max_steps", "2", "--warmup_steps", "0", "--evaluation.rows", "9"),
+        *("--per_device_train_batch_size", "32", "--num_generations", "4", "--report_to", "none"),
     ]
     launch = start(accelerated("cpu", *words), tmp_path / "run", WITHOUT_REPORT="1").wait()
     assert launch.process.returncode == 0, launch.output()
     table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
     called = [len(messages) > 1 for messages in table["completion"]]
-    assert len(called) == 2 * 64 and any(called[:64]) and any(called[64:])
+    assert len(called) == 2 * 32 and any(called[:32]) and any(called[32:])
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 9

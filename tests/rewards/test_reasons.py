@@ -81,8 +81,8 @@ def test_a_malformed_completion_earns_nothing_and_raises_nothing(reward: Callabl
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_hundred_thousand_characters_take_no_time(reward: Callable[..., list[float | None]]) -> None:
+def test_twenty_thousand_characters_take_no_time(reward: Callable[..., list[float | None]]) -> None:
     for piece in PIECES:
         started = time.process_time()
-        reward([piece * (100_000 // len(piece)), f"<think>x</think>{piece * (100_000 // len(piece))}"])
-        assert time.process_time() - started < 5, piece
+        reward([piece * (20_000 // len(piece)), f"<think>x</think>{piece * (20_000 // len(piece))}"])
+        assert time.process_time() - started < 0.5, piece
