@@ -41,16 +41,8 @@ def account(empty_account: str) -> str:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[plan.JobPlan]:
     """One plan for all tests."""
     words = [
-        "--sagemaker.instance_type",
-        "ml.m5.xlarge",
-        "--sagemaker.role",
-        ROLE,
-        "--sagemaker.bucket",
-        BUCKET,
-        "--sagemaker.region",
-        REGION,
-        "--save_strategy",
-        "steps",
+        *("--sagemaker.instance_type", "ml.m5.xlarge", "--sagemaker.role", ROLE, "--sagemaker.bucket", BUCKET),
+        *("--sagemaker.region", REGION, "--save_strategy", "steps"),
     ]
     with plan.make_plan(DEMO, words) as made:
         assert made.problems == []

@@ -44,6 +44,7 @@ def drawn(prompts, completions, **kwargs):
 """
 
 
+@pytest.mark.smoke
 def test_a_failure_reason_is_one_line_for_people(service: TrainingService) -> None:
     job = submit(service, "fails", (*QUICK, "--max_completion_length", "100000"))
     ended = job.wait()
