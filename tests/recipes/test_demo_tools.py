@@ -76,7 +76,7 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
         tmp_path,
         "--environment.name",
         str(tmp_path / "silent.py:Silent"),
-        *("--max_steps", "4", "--evaluation.rows", "20"),
+        *("--max_steps", "8", "--evaluation.rows", "20"),
         code=1,
     )
     assert max(step[REWARD] for step in steps) == 0.0
@@ -85,7 +85,7 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
 def test_two_processes_play_rollouts_of_their_own(start: Start, tmp_path: Path) -> None:
     words = [
         *("--config", DEMO, "--max_steps", "2", "--warmup_steps", "0", "--evaluation.rows", "9"),
-        *("--per_device_train_batch_size", "32", "--num_generations", "4", "--report_to", "none"),
+        *("--per_device_train_batch_size", "32", "--report_to", "none"),
     ]
     launch = start(accelerated("cpu", *words), tmp_path / "run", WITHOUT_REPORT="1").wait()
     assert launch.process.returncode == 0, launch.output()
