@@ -140,7 +140,7 @@ def train_shorter(folder: Path, *words: str) -> dict[str, Any]:
     options = ["--config", str(DEMO), "--seed", "1", "--output_dir", str(folder), "--report_to", "none"]
     options += ["--max_steps", str(STEPS), "--evaluation.rows", "125"]
     with pytest.MonkeyPatch.context() as without_report:
-        without_report.setattr("rlvr.report.write_report", lambda folder: folder / "report.html")
+        without_report.setattr("rlvr.run.write_report", lambda folder: folder / "report.html")
         assert run_grpo.main([*options, *words]) == 0
     return evaluation_of(folder)
 
