@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,7 @@ def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
     return f"{metrics[-1]['step']:,}" + (f" of {wanted:,}" if isinstance(wanted, int) and wanted > 0 else "")
 
 
+@lru_cache(maxsize=8)
 def parse_recipe(text: str) -> Mapping[str, Any]:
     """The content of a recipe; empty if it is no YAML mapping."""
     try:

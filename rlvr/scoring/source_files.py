@@ -6,7 +6,7 @@ import ast
 import hashlib
 import importlib.util
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def imported_digests(files: Iterable[str]) -> dict[str, str]:
     queue = [("", path) for path in own]
     while queue:
         package, path = queue.pop()
-        for name in _import_names(path, package):
+        for name in _import_names(_content_of(path), package):
             source = None if name in found else _source_of(name)
             if source is not None and source not in own:
                 found[name] = source
@@ -62,12 +62,20 @@ def project_digest() -> str:
     return digest.hexdigest()
 
 
-def _import_names(path: Path, package: str) -> Iterator[str]:
+def _content_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # gone
+        return b""
+
+
+@cache
+def _import_names(source: bytes, package: str) -> list[str]:
     """The modules that a file's import statements may mean, wherever they stand; `package` is the file's own."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # an extension module, or gone
-        return
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # an extension module
+        return []
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -78,9 +86,8 @@ def _import_names(path: Path, package: str) -> Iterator[str]:
             names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
             if base == PACKAGE.name:  # `from rlvr import check_answer`
                 names += [MODULES[alias.name] for alias in node.names if alias.name in MODULES]
-    for name in names:
-        parts = name.split(".")
-        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    parts = [name.split(".") for name in names]
+    return [".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)]
 
 
 @cache
