@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from rlvr.config.recipe import DEFAULT_SEED, Recipe
@@ -117,23 +118,20 @@ class EnvironmentProxy:
         if name.startswith("_") or rollout is None:
             raise AttributeError(name)
         if name == "get_reward" and self._has_reward:
-            return lambda: self._start_reward().value()
+            return lambda: self._start_reward().result()
         return rollout.attribute(name)
 
-    def _start_reward(self) -> Any:
+    def _start_reward(self) -> Future[Any]:
         if self._rollout is None or not self._has_reward:
-            return _NoReward()
+            no_reward: Future[Any] = Future()
+            no_reward.set_result(0.0)
+            return no_reward
         return self._rollout.reward(self._environments.reward_timeout_s)
 
 
 def tools_of(environment: EnvironmentProxy) -> dict[str, Callable[..., ToolResult]]:
     """The tools of an environment by name, in the order in which a prompt shows them."""
     return {name: getattr(environment, name) for name in environment._tools}
-
-
-class _NoReward:
-    def value(self) -> float:
-        return 0.0
 
 
 def _proxy_class(environment: Environment) -> type[EnvironmentProxy]:

@@ -4,7 +4,7 @@
         rollout = workers.begin(0, row, seed=(42, 7))
         rollout.observation()
         rollout.call("run", {"code": "print(1)"}).text()
-        rollout.reward(timeout_s=30).value()
+        rollout.reward(timeout_s=30).result()
 
 A worker holds the objects of many rollouts and runs one step at a time. Steps of different workers run at the same
 time; the steps of one rollout run in their order. A step that takes longer than its timeout, or that ends its process
@@ -168,8 +168,8 @@ class Rollout:
         """Call a tool. Does not wait."""
         return ToolResult(self._submit(lambda: self._call(tool, dict(arguments))))
 
-    def reward(self, timeout_s: float) -> EnvironmentValue:
-        """Ask for the environment's reward. Does not wait."""
+    def reward(self, timeout_s: float) -> Future[Any]:
+        """Ask for the environment's reward; None if the environment failed. Does not wait."""
         return self._question({"action": "reward"}, timeout_s)
 
     def attribute(self, name: str) -> Any:
@@ -178,13 +178,13 @@ class Rollout:
         Raises:
             AttributeError: there is none, or JSON can't represent it.
         """
-        answer = self._question({"action": "attribute", "name": name}, self._workers.timeout_s).value()
+        answer = self._question({"action": "attribute", "name": name}, self._workers.timeout_s).result()
         if answer is not None and not answer["found"]:
             raise AttributeError(answer["why"])
         return None if answer is None else answer["content"]
 
-    def play_reference(self, environment: int, row: Mapping[str, Any]) -> EnvironmentValue:
-        """Play the reference solution, if the environment has one for the row: the value says whether."""
+    def play_reference(self, environment: int, row: Mapping[str, Any]) -> Future[Any]:
+        """Play the reference solution, if the environment has one for the row: the result says whether."""
         step = {"action": "reference", "environment": environment, "row": dict(row)}
         return self._question(step, min(self._workers.budget_s, REFERENCE_CALLS * self._workers.timeout_s))
 
@@ -202,8 +202,8 @@ class Rollout:
         self._host.jobs.put((job, future))
         return future
 
-    def _question(self, step: Step, timeout_s: float) -> EnvironmentValue:
-        return EnvironmentValue(self._submit(lambda: self._own_step(step, timeout_s)))
+    def _question(self, step: Step, timeout_s: float) -> Future[Any]:
+        return self._submit(lambda: self._own_step(step, timeout_s))
 
     def _own_step(self, step: Step, timeout_s: float) -> Any:
         """A step that the model has not asked for: if it fails, the environment has failed."""
@@ -298,16 +298,6 @@ class ToolResult(list[Any]):
 
     def seconds(self) -> float:
         return self._future.result()[1]
-
-
-class EnvironmentValue:
-    """A value that a worker computes; None if the environment failed."""
-
-    def __init__(self, future: Future[Any]) -> None:
-        self._future = future
-
-    def value(self) -> Any:
-        return self._future.result()
 
 
 class _Died(Exception):

@@ -56,16 +56,16 @@ class _Trial:
     def run(self) -> Iterator[Problem]:
         idle = self._begin()
         played = self._begin()
-        known = [bool(played[0].play_reference(self.index, self.rows[0]).value())]
+        known = [bool(played[0].play_reference(self.index, self.rows[0]).result())]
         if not played[0].failed:  # else the others might hang as well
             pairs = zip(played[1:], self.rows[1:], strict=True)
             references = [rollout.play_reference(self.index, row) for rollout, row in pairs]
-            known += [bool(reference.value()) for reference in references]
+            known += [bool(reference.result()) for reference in references]
         earned: list[list[float | None]] = [[], []]
         if self.environment.has_reward:
             timeout_s = self.environments.reward_timeout_s
             pending = [[rollout.reward(timeout_s) for rollout in rollouts] for rollouts in (idle, played)]
-            earned = [[reward.value() for reward in rewards] for rewards in pending]
+            earned = [[reward.result() for reward in rewards] for rewards in pending]
         added = 0  # characters of the longest observation
         for row, *rollouts in zip(self.numbers, idle, played, strict=True):
             for rollout in rollouts:

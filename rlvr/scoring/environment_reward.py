@@ -15,4 +15,4 @@ def environment_reward(completions: list[Any], environments: Sequence[Any], **kw
     0 for a row without an environment or whose environment has no `get_reward`; None if the environment failed.
     """
     pending = [environment._start_reward() for environment in environments]
-    return [reward.value() for reward in pending]
+    return [reward.result() for reward in pending]

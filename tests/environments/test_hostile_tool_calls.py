@@ -86,9 +86,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         paid = [case.name for case in TOOL_CALLS if case.tool.split(".")[0] in REWARDING]
         yield Played(
             results,
-            {name: attackers[name].reward(60).value() for name in paid},
+            {name: attackers[name].reward(60).result() for name in paid},
             [rollout.failed for rollout in attackers.values() if rollout.failed],
-            [(name, neighbour.reward(60).value()) for name, neighbour in neighbours],
+            [(name, neighbour.reward(60).result()) for name, neighbour in neighbours],
         )
 
 

@@ -47,7 +47,7 @@ def test_a_tool_that_misbehaves_harms_its_own_call_alone(
     assert said in result and len(result) < 200, why
     assert rollout.attribute("count") == 3 + effect
     assert (rollout.failures, rollout.failed) == (how not in ("flood", "surrogate"), "")
-    assert (neighbour.reward(TIMEOUT_S).value(), neighbour.failures) == (1.0, 0)
+    assert (neighbour.reward(TIMEOUT_S).result(), neighbour.failures) == (1.0, 0)
     rollout.end()
 
 
@@ -72,7 +72,7 @@ def test_an_environment_that_fails_by_itself_has_no_reward(
     rollout = workers.begin(0, row, seed=(42, 0, 0))
     assert rollout.observation() is None
     assert "the environment has failed" in rollout.call("add", {"number": 1}).text()
-    assert rollout.reward(TIMEOUT_S).value() is None
+    assert rollout.reward(TIMEOUT_S).result() is None
     assert rollout.failed.startswith(said)
 
 
@@ -82,7 +82,7 @@ def test_calls_beyond_the_budget_are_refused_and_the_reward_is_still_given() -> 
         calls = [("add", {"number": 1}), ("misbehave", {"how": "hang"}), ("add", {"number": 1})]
         texts = [rollout.call(*call).text() for call in calls]
         assert texts[0] == "The count is 1." and "undone" in texts[1] and "tool_budget_s" in texts[2]
-        assert rollout.reward(TIMEOUT_S).value() == 1.0
+        assert rollout.reward(TIMEOUT_S).result() == 1.0
 
 
 def test_rollouts_outlive_their_worker_processes(workers: EnvironmentWorkers) -> None:
@@ -90,13 +90,13 @@ def test_rollouts_outlive_their_worker_processes(workers: EnvironmentWorkers) ->
     rollout.call("add", {"number": 2}).text()
     workers.server().process.kill()
     assert rollout.call("add", {"number": 0}).text() == "The count is 2."
-    assert rollout.reward(TIMEOUT_S).value() == 1.0
+    assert rollout.reward(TIMEOUT_S).result() == 1.0
 
 
 def test_the_reference_solution_is_played_by_the_function_of_the_file(workers: EnvironmentWorkers) -> None:
     rollout = begin(workers, 7)
-    assert rollout.play_reference(0, {"target": 7}).value() is True
-    assert rollout.reward(TIMEOUT_S).value() == 1.0
+    assert rollout.play_reference(0, {"target": 7}).result() is True
+    assert rollout.reward(TIMEOUT_S).result() == 1.0
 
 
 def test_an_attribute_that_json_cannot_hold_is_named(workers: EnvironmentWorkers) -> None:
