@@ -50,7 +50,6 @@ def gsm8k(
     shots: int = 0,
     style: Literal["text", "chat"] = "text",
     instruction_role: Literal["system", "user"] = "system",
-    shots_per_row: bool = False,
     shot_pool: int = 64,
     validation_fraction: float = 0.1,
     seed: int = 42,
@@ -60,11 +59,10 @@ def gsm8k(
     Args:
         path: a folder with a training and a test file (train*.jsonl or *train.jsonl, test likewise; columns question
             and answer). None downloads the dataset or uses the cached copy.
-        shots: worked examples before each question, 0 to 8.
+        shots: worked examples before each question, 0 to 8; the same in all rows.
         style: "text" for base models, "chat" for models with a chat template.
         instruction_role: role of the message that asks for a box. "user" is for chat templates without a system
             turn; the instruction then opens the first user turn.
-        shots_per_row: draw new shots for each row; by default all rows have the same shots.
         shot_pool: number of training rows set aside for shots.
         validation_fraction: share of the remaining training rows that becomes the validation split.
         seed: seed of all random choices.
@@ -95,15 +93,15 @@ def gsm8k(
             key="path",
         )
 
+    drawn = random.Random(f"{seed}/shots").sample(pool, shots)
+
     def row_of(problem: _SolvedProblem) -> Row:
-        drawn = random.Random(f"{seed}/shots/{problem.id}" if shots_per_row else f"{seed}/shots").sample(pool, shots)
         prompt = _chat(problem, drawn, instruction_role) if style == "chat" else _text(problem, drawn)
         answer = {"question": problem.question, "final_answer": problem.answer}
         return {"prompt": prompt, **answer, "source": NAME, "id": problem.id}
 
     splits = {"train": train, "validation": validation, "test": test}
     closing = BOXED_ANSWER if style == "chat" else ANSWER_LINE
-    drawn = ("drawn for each row" if shots_per_row else "the same in every row") if shots else "none"
     return Task(
         **to_datasets(**{split: list(map(row_of, problems)) for split, problems in splits.items()}),
         stop_strings=("\nQuestion:",) if style == "text" else (),
@@ -113,7 +111,7 @@ def gsm8k(
             f"Dropped {duplicates} training rows whose question is also a test question.",
             f"Set {len(pool)} training rows aside for shots; they are in no split.",
             f"Held out {len(validation):,} of the other training rows for validation; {len(train):,} are left.",
-            f"Shots with reasoning in each prompt: {shots} ({drawn}). All random choices use seed {seed}.",
+            f"Shots with reasoning in each prompt: {shots}. All random choices use seed {seed}.",
         ),
     )
 

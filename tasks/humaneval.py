@@ -17,7 +17,7 @@ from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import COMPLETION, build_instruction, format_answer
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import option_error, require_text, row_error
+from rlvr.data.input_checks import require_text, row_error
 from rlvr.data.io import Row, read_rows
 from rlvr.data.splits import to_datasets
 
@@ -27,8 +27,6 @@ HUB_DATASET = "openai/openai_humaneval"
 def humaneval(
     *,
     path: str | None = None,
-    split: Literal["test"] = "test",
-    partial_credit: bool = True,
     answer_format: Literal["fence", "tags"] = "fence",
     instruction_role: Literal["system", "user"] = "user",
 ) -> Task:
@@ -36,36 +34,28 @@ def humaneval(
 
     Args:
         path: HumanEval.jsonl, or a parquet file. None downloads the dataset or uses the cached copy.
-        split: "test", the only split.
-        partial_credit: make each assert a test, if `check` has nothing but asserts (157 of 164). Otherwise `check` is
-            the only test. A program passes all tests in one form if and only if it does in the other.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
         instruction_role: role of the message with the instruction.
 
     Rows have `prompt`, `question` (the beginning of the program), `prefix` (the same, to put before a program that
-    only continues it), `tests` (a list of {"assert": statements}), `entry_point`, `language` ("python"), `source`
-    ("humaneval") and `id` ("HumanEval/0"). No column contains a solution.
+    only continues it), `tests` (a list of {"assert": statements}: the asserts of `check`, or all of it if it has other
+    statements), `entry_point`, `language` ("python"), `source` ("humaneval") and `id` ("HumanEval/0"). No column
+    contains a solution.
     """
-    name = "humaneval"
-    if split != "test":
-        raise option_error(
-            name,
-            "split",
-            f"{split!r} does not exist: HumanEval is for evaluation only. Train on mbpp, evaluate on this.",
-        )
     task_instruction = build_instruction(COMPLETION, "python", answer_format)
     raw = _read(path)
     rows = []
     for index, row in enumerate(raw):
         where = f"HumanEval, row {index} of {path or HUB_DATASET}"
         try:
-            rows.append(_row(row, index, where, task_instruction, instruction_role, partial_credit))
+            rows.append(_row(row, index, where, task_instruction, instruction_role))
         except InvalidTests as error:
             raise row_error(where, "test", index, str(error)) from error
-    notes = [f"Read {len(raw):,} problems from {path or HUB_DATASET}, all of them test rows."]
-    if partial_credit:
-        whole = sum(len(row["tests"]) == 1 and "check(" in row["tests"][0]["assert"] for row in rows)
-        notes.append(f"Each assert is a test; {whole} problems have a check that cannot be split.")
+    whole = sum(len(row["tests"]) == 1 and "check(" in row["tests"][0]["assert"] for row in rows)
+    notes = (
+        f"Read {len(raw):,} problems from {path or HUB_DATASET}, all of them test rows.",
+        f"Each assert is a test; {whole} problems have a check that cannot be split.",
+    )
     splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": rows}
     solutions = {row["task_id"]: row.get("canonical_solution") for row in raw}
 
@@ -73,7 +63,7 @@ def humaneval(
         solution = solutions[row["id"]]
         return format_answer(row["prefix"] + solution, answer_format) if solution else None
 
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=gold, answer=None)
+    return Task(**to_datasets(**splits), notes=notes, gold=gold, answer=None)
 
 
 def _read(path: str | None) -> list[Row]:
@@ -83,16 +73,13 @@ def _read(path: str | None) -> list[Row]:
     return [row for split in download_rows(HUB_DATASET, None, how_else).values() for row in split]
 
 
-def _row(row: Row, index: int, where: str, task_instruction: str, role: str, partial_credit: bool) -> Row:
+def _row(row: Row, index: int, where: str, task_instruction: str, role: str) -> Row:
     require_text(row, ("task_id", "prompt", "entry_point", "test"), where, index)
-    tests = split_check(row["test"], row["entry_point"])
-    if not partial_credit:
-        tests = [{"assert": f"{row['test'].strip()}\n\ncheck({row['entry_point']})"}]
     return {
         "prompt": build_messages(task_instruction, f"```python\n{row['prompt'].strip()}\n```", role),
         "question": row["prompt"].strip(),
         "prefix": row["prompt"],
-        "tests": tests,
+        "tests": split_check(row["test"], row["entry_point"]),
         "entry_point": row["entry_point"],
         "language": "python",
         "source": "humaneval",

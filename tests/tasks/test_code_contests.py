@@ -338,13 +338,6 @@ def test_a_folder_without_training_rows_says_what_is_missing(tmp_path: Path) -> 
     assert (error.value.kind, error.value.key) == ("missing-split", "path")
 
 
-def test_without_a_network_the_error_names_the_local_files() -> None:
-    with pytest.raises(InputError) as error:
-        code_contests()
-    assert error.value.kind == "dataset-not-found"
-    assert "path: FOLDER" in str(error.value)
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 # The real problems
 

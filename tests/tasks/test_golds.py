@@ -69,7 +69,7 @@ CASES: list[tuple[str, Options, Callable[[Path], Path] | None, str, Options, str
     ("gsm8k", {"shot_pool": 10}, gsm8k, "math_correctness", {}, "final_answer"),
     ("gsm8k", {"shot_pool": 10, **BOX}, gsm8k, "math_correctness", {}, "final_answer"),
     ("humaneval", {}, humaneval, "code_execution", {}, None),
-    ("humaneval", {**TAGS, "partial_credit": False}, humaneval, "code_execution", {}, None),
+    ("humaneval", TAGS, humaneval, "code_execution", {}, None),
     ("json_extraction", {}, write_extractions, "json_schema", {"match_reference": True}, "reference"),
     ("jsonl", {"style": "chat"}, own, "math_correctness", {}, "final_answer"),
     ("jsonl", {"gold": "So:\n#### {final_answer}"}, own, "exact_match", {"answer_in": "marker"}, "final_answer"),

@@ -82,13 +82,6 @@ def test_answers_become_text_as_they_are_written(tmp_path: Path) -> None:
     assert list(task.train["final_answer"]) == texts
 
 
-def test_tests_of_different_shapes_stay_as_they_are(tmp_path: Path) -> None:
-    tests = [[{"input": "1", "output": "2"}], [{"call": [1, "a"], "expected": {"x": None}}], []]
-    rows = [{"prompt": str(index), "tests": value} for index, value in enumerate(tests)]
-    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
-    assert list(task.train["tests"]) == tests
-
-
 def test_a_folder_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
     for split, rows in (("train", ROWS[:20]), ("validation", ROWS[20:25]), ("test", ROWS[25:])):
         write(tmp_path / f"{split}.jsonl", rows)

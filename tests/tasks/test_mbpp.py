@@ -164,13 +164,6 @@ def test_invalid_input_is_refused(
     assert row is None or str(tmp_path / "mbpp.jsonl") in str(error.value), why
 
 
-def test_without_a_network_the_error_names_the_local_file() -> None:
-    with pytest.raises(InputError) as error:
-        mbpp()
-    assert error.value.kind == "dataset-not-found"
-    assert "path: mbpp.jsonl" in str(error.value)
-
-
 def test_a_faulty_program_fails_a_test_and_stays_out_of_the_prompt(tmp_path: Path) -> None:
     rows = [full(number) for number in (11, 601, 602)] + [full(603, code="def add(n):\n    return sum([n, m])")]
     options = {"path": write(tmp_path / "mbpp.jsonl", rows), "answer_format": "tool", "tests": "hidden"}

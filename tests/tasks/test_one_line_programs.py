@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -100,25 +99,6 @@ def test_the_words_say_what_the_program_computes(task: Task) -> None:
         if row["source"] == "sum":
             assert ("n included" in text) == ("n+1)" in row["id"])
             assert ("n excluded" in text) == ("n+1)" not in row["id"])
-
-
-def test_executed_a_right_program_earns_everything_and_a_careless_one_nothing(task: Task) -> None:
-    """The judge's word, not this file's: answers go the way that a model's go."""
-    from rewards.code_execution import code_execution
-    from rewards.code_format import code_format
-
-    rows = [row for row in task.test if row["difficulty"] == "trap"][:18]
-    careless = [
-        re.sub(r"n\+1\)", "n)", row["id"]) if "n+1)" in row["id"] else row["id"][1:].replace(")", "") for row in rows
-    ]
-    columns: dict[str, Any] = {column: [row[column] for row in rows] for column in rows[0] if column != "prompt"}
-    prompts = [row["prompt"] for row in rows]
-    for expressions, reward in (([row["id"] for row in rows], 1.0), (careless, 0.0)):
-        completions = [[{"role": "assistant", "content": answer(expression)}] for expression in expressions]
-        assert code_execution(prompts, completions, **columns) == [reward] * 18
-        assert code_format(prompts, completions, **columns) == [1.0] * 18
-    still_open = [[{"role": "assistant", "content": answer(row["id"], closing_fence=False)}] for row in rows]
-    assert code_execution(prompts, still_open, **columns) == code_format(prompts, still_open, **columns) == [0.0] * 18
 
 
 def test_every_pair_of_steps_comes_up(task: Task) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from rlvr.config.specs import TaskSpec
 from rlvr.data.hub import mixed_columns
+from rlvr.errors import InputError
+from rlvr.scoring.registry import load_task
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNREACHABLE_HUB = "http://127.0.0.1:9"  # no program listens on this port
@@ -33,6 +36,22 @@ def test_a_check_without_a_connection_asks_once_and_says_what_to_do(
     assert UNREACHABLE_HUB in line and "offline" in line
     problems = {problem["kind"]: problem["message"] for problem in json.loads(result.stdout)["problems"]}
     assert "path: FOLDER" in problems["dataset-not-found"] and "hf download" in problems["hub-unreachable"]
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("gsm8k", ["openai/gsm8k", "path: FOLDER", "HF_HUB_OFFLINE"]),
+        ("code_contests", ["path: FOLDER"]),
+        ("humaneval", ["path: HumanEval.jsonl"]),
+        ("mbpp", ["path: mbpp.jsonl"]),
+    ],
+)
+def test_without_a_network_the_error_names_the_local_files(task: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        load_task(TaskSpec(task))
+    assert error.value.kind == "dataset-not-found"
+    assert all(word in str(error.value) for word in words)
 
 
 ONCE = """
