@@ -1,9 +1,8 @@
-"""Small bonuses for programs next to correctness: they compile, run without errors, print no warnings, are fast.
+"""Small bonuses for programs next to correctness: they compile, run without errors, print no warnings.
 
     compiles    it compiles (in Python: no syntax error)
     runs        no test ends in an error or beyond a limit of time, memory or output
     quiet       and nothing is written to standard error: no warnings, no debugging output
-    fast        and no test takes more than `fast_share` of its time limit
 
 Each is an option with the value of its bonus. The reward is their sum, 0.3 by default.
 
@@ -47,8 +46,6 @@ def code_quality(
     compiles: float = 0.1,
     runs: float = 0.1,
     quiet: float = 0.1,
-    fast: float = 0.0,
-    fast_share: float = 0.5,
     gated: bool = True,
     log_metric: LogMetric | None = None,
     log_extra: LogExtra | None = None,
@@ -59,9 +56,7 @@ def code_quality(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        compiles, runs, quiet, fast: the value of each bonus; 0 disables it.
-        fast_share: share of the time limit that no test may exceed for `fast`. A threshold, since the last
-            milliseconds are chance.
+        compiles, runs, quiet: the value of each bonus; 0 disables it.
         gated: whether only programs that pass all tests get bonuses. Leave it on; see above.
         log_metric: given by GRPOTrainer. Logs code_quality/compiles and so on: the share of completions that have each
             bonus, gate or not.
@@ -72,11 +67,11 @@ def code_quality(
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.
     """
-    values = {"compiles": compiles, "runs": runs, "quiet": quiet, "fast": fast}
+    values = {"compiles": compiles, "runs": runs, "quiet": quiet}
     rows = judge_completions(
         "code_quality", prompts, completions, options, max_timeouts=MAX_TIMEOUTS, log_extra=log_extra
     )
-    bonuses = [_bonuses(row, fast_share) for row in rows]
+    bonuses = [_bonuses(row) for row in rows]
     scored = [names for row, names in zip(rows, bonuses, strict=True) if row.can_be_scored]
     if log_metric is not None and scored:
         for name in values:
@@ -87,8 +82,8 @@ def code_quality(
     ]
 
 
-def _bonuses(row: JudgedRow, fast_share: float) -> list[str]:
-    """Return the bonuses that a program has. `runs` needs `compiles`; `quiet` and `fast` need `runs`."""
+def _bonuses(row: JudgedRow) -> list[str]:
+    """Return the bonuses that a program has. `runs` needs `compiles`, and `quiet` needs `runs`."""
     if row.judgement is None or "CE" in row.verdicts:
         return []
     names = ["compiles"]
@@ -96,6 +91,4 @@ def _bonuses(row: JudgedRow, fast_share: float) -> list[str]:
         names.append("runs")
         if not any(text.strip() for text in row.judgement.stderr):
             names.append("quiet")
-        if max(row.judgement.cpu_s, default=0.0) <= fast_share * row.time_s:
-            names.append("fast")
     return names

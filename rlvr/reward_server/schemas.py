@@ -94,8 +94,6 @@ class SubmittedProgram(_StrictModel):
     tolerance: float | None = _optional("Of float, absolute or relative; default: 1e-6.")
     stop_early: bool = Field(default=False, description="Skip the tests after the first failure.")
     max_timeouts: int | None = _optional("Skip the tests after so many that exceed the time limit.", ge=1)
-    sample: int | None = _optional("Run only this many tests, drawn with `seed`.", ge=1)
-    seed: int = Field(default=0, description="Of the sample.")
 
 
 class JudgeRequest(_StrictModel):

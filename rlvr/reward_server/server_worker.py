@@ -17,7 +17,7 @@ from rlvr.scoring.reward import label_of
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
 
 MAX_STDERR = 200  # characters a test
-_FIELDS = ("score", "verdicts", "cpu_s", "memory_mb", "compile_output", "sampled")
+_FIELDS = ("score", "verdicts", "cpu_s", "memory_mb", "compile_output")
 _REASONS = ("reasons", "feedback")
 
 

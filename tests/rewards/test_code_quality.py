@@ -9,7 +9,7 @@ import pytest
 from rewards.code_quality import code_quality, validate_rows
 
 TESTS = [{"input": "1", "output": "2"}, {"input": "2", "output": "4"}]
-ALL: dict[str, Any] = {"compiles": 0.1, "runs": 0.2, "quiet": 0.3, "fast": 0.4}
+ALL: dict[str, Any] = {"compiles": 0.1, "runs": 0.2, "quiet": 0.3}
 
 
 def fenced(code: str) -> str:
@@ -17,13 +17,11 @@ def fenced(code: str) -> str:
 
 
 NOISY = "import sys\nsys.stderr.write('here\\n')\nprint(2 * int(input()))"
-SLOW = "import time\nwhile time.process_time() < 0.4: pass\nprint(2 * int(input()))"
 CASES = [
-    (fenced("print(2 * int(input()))"), 1.0, 1.0, "right, quiet and fast"),
-    (fenced(NOISY), 0.7, 0.7, "something on standard error"),
-    (fenced(SLOW), 0.6, 0.6, "slow"),
-    (fenced("print(2)"), 0.0, 1.0, "wrong on one test"),
-    (fenced("pass"), 0.0, 1.0, "it does nothing"),
+    (fenced("print(2 * int(input()))"), 0.6, 0.6, "right and quiet"),
+    (fenced(NOISY), 0.3, 0.3, "something on standard error"),
+    (fenced("print(2)"), 0.0, 0.6, "wrong on one test"),
+    (fenced("pass"), 0.0, 0.6, "it does nothing"),
     (fenced("print(4 // (int(input()) - 1))"), 0.0, 0.1, "an error on one test"),
     (fenced("print(("), 0.0, 0.0, "a syntax error"),
     ("no program", 0.0, 0.0, "no code"),
@@ -37,10 +35,6 @@ def test_only_right_programs_get_bonuses(completion: str, gated: float, ungated:
     assert code_quality([""], [completion], **arguments, gated=False) == [pytest.approx(ungated)], why
 
 
-def test_the_default_pays_little_and_nothing_for_speed() -> None:
-    assert code_quality([""] * 2, [CASES[0][0], fenced(SLOW)], tests=[TESTS] * 2) == [pytest.approx(0.3)] * 2
-
-
 def test_rows_without_tests_are_masked() -> None:
     assert code_quality([""], [CASES[0][0]], tests=[None]) == [None]
 
@@ -48,12 +42,7 @@ def test_rows_without_tests_are_masked() -> None:
 def test_the_share_of_each_bonus_is_logged() -> None:
     logged: dict[str, float] = {}
     code_quality([""] * 2, [fenced(NOISY), fenced("1/0")], tests=[TESTS] * 2, log_metric=logged.__setitem__)
-    assert logged == {
-        "code_quality/compiles": 1.0,
-        "code_quality/runs": 0.5,
-        "code_quality/quiet": 0.0,
-        "code_quality/fast": 0.5,
-    }
+    assert logged == {"code_quality/compiles": 1.0, "code_quality/runs": 0.5, "code_quality/quiet": 0.0}
 
 
 def test_rows_are_validated_like_those_of_code_execution() -> None:

@@ -26,13 +26,11 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rlvr.sandbox.languages import LANGUAGES
 from rlvr.verifiers.completion_text import completion_text, own_turn
 
-BlockChoice = Literal["last", "first", "only", "join"]
-BLOCK_CHOICES: tuple[BlockChoice, ...] = ("last", "first", "only", "join")
 MAX_MARKS = 10_000  # fences and tags per completion; one with more has no program
 
 _NO_LANGUAGE = frozenset(("", "code", "program", "solution", "answer"))
@@ -99,8 +97,6 @@ def extract_program(
     completion: Any,
     *,
     language: str,
-    blocks: BlockChoice = "last",
-    tags: bool = True,
     bare: bool = False,
     prefill: str = "",
 ) -> Extraction:
@@ -109,13 +105,11 @@ def extract_program(
     Args:
         completion: a string, or a list of chat messages.
         language: of the program. Blocks that name another language don't count.
-        blocks: which of several: the "last", the "first", "only" (several are no program), or "join" (all of them).
-        tags: whether <code>…</code> is a block.
         bare: whether a turn without any block is a program as it stands, up to its first fence. For models that are
             asked for code alone, or that continue the start of a function.
         prefill: how the prompt begins the answer, such as "<think>" or "```python"; see `answer_prefill`.
     """
-    turn = parse_turn(completion, language=language, tags=tags, prefill=prefill)
+    turn = parse_turn(completion, language=language, prefill=prefill)
     if turn.endless_thoughts:
         return Extraction(None, "the thoughts never end")
     own = [block for block in turn.blocks if is_label_of(block.label, language)]
@@ -123,13 +117,8 @@ def extract_program(
     chosen = answers or [block for block in own if not block.inline] or own
     if not chosen:
         return _without_block(turn, language, bare)
-    if blocks == "only" and len(chosen) > 1:
-        return Extraction(None, f"there are {len(chosen)} blocks where one is asked for")
-    if blocks == "join" and len(chosen) > 1:
-        return Extraction("".join(block.text for block in chosen), f"the {len(chosen)} blocks of the turn, joined")
-    number = 1 if blocks == "first" else len(chosen)
-    which = "the only block" if len(chosen) == 1 else f"block {number} of {len(chosen)}"
-    program = chosen[number - 1].text
+    which = "the only block" if len(chosen) == 1 else f"the last of {len(chosen)} blocks"
+    program = chosen[-1].text
     return Extraction(program, f"{which} that may be {language}, {len(program):,} characters")
 
 
@@ -173,7 +162,7 @@ def answer_prefill(prompt: Any, opened: bool | None = None) -> str:
     return match[1] if match else ""
 
 
-def parse_turn(completion: Any, *, language: str, tags: bool = True, prefill: str = "") -> ParsedTurn:
+def parse_turn(completion: Any, *, language: str, prefill: str = "") -> ParsedTurn:
     """Parse the model's own turn and its code blocks. Arguments as for `extract_program`."""
     text = prefill + completion_text(completion)
     if "\r" in text:
@@ -185,7 +174,7 @@ def parse_turn(completion: Any, *, language: str, tags: bool = True, prefill: st
     text = outside[: token.start()] if token else outside
     blocks: list[Block] = []
     end: int | None = None  # of the last block, once there is a program: another problem may follow it
-    for block in _blocks(text, tags):
+    for block in _blocks(text):
         start = block if isinstance(block, int) else block.start
         if end is not None and (cut := _next_problem(text[end:start])) is not None:
             return ParsedTurn(text[: end + cut], blocks, False, False)
@@ -225,9 +214,9 @@ def _next_problem(text: str) -> int | None:
     return end if end < len(text) else None
 
 
-def _blocks(text: str, tags: bool) -> Iterator[Block | int]:
+def _blocks(text: str) -> Iterator[Block | int]:
     """Yield the complete blocks of a text, then the position of an unclosed one, if any."""
-    all_marks = (mark for mark in _MARK.finditer(text) if mark["fence"] or (tags and mark["slash"] is not None))
+    all_marks = (mark for mark in _MARK.finditer(text) if mark["fence"] or mark["slash"] is not None)
     marks = list(itertools.islice(all_marks, MAX_MARKS + 1))
     if len(marks) > MAX_MARKS:
         yield 0

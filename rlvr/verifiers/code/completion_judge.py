@@ -53,12 +53,12 @@ class JudgedRow:
 
     @property
     def verdicts(self) -> list[str]:
-        """Verdicts of the tests that count, in order."""
-        return self.judgement.counted_verdicts if self.judgement is not None else []
+        """Verdicts of the tests, in order."""
+        return self.judgement.verdicts if self.judgement is not None else []
 
     @property
     def passed_all(self) -> bool:
-        """Whether the program passes every test that counts."""
+        """Whether the program passes every test."""
         return bool(self.verdicts) and all(verdict == AC for verdict in self.verdicts)
 
 
@@ -99,8 +99,6 @@ def judge_completions(
         extraction = extract_program(
             completion,
             language=submission.language,
-            blocks=options.blocks,
-            tags=options.code_tags,
             bare=options.bare,
             prefill=answer_prefill(prompt, options.opened),
         )
@@ -222,15 +220,14 @@ def _judge_cached(submissions: Mapping[int, Submission]) -> dict[int, Judgement]
 def _as_requested(judgement: Judgement, submission: Submission) -> Judgement | None:
     """Return a cached judgement as it would be with a submission's stops; None if it lacks tests for that."""
     stops: dict[str, Any] = {"stop_early": submission.stop_early, "max_timeouts": submission.max_timeouts}
-    verdicts = judgement.counted_verdicts
+    verdicts = judgement.verdicts
     if CE in verdicts:
         return judgement
     if SKIP in verdicts[: tests_to_run(verdicts, **stops)]:
         return None
     names = ("verdicts", "reasons", "cpu_s", "memory_mb", "stderr")
     outcomes = [Outcome(*row) for row in zip(*(getattr(judgement, name) for name in names), strict=True)]
-    selected = range(len(outcomes)) if judgement.sampled is None else judgement.sampled
-    return replace(judgement, **columns(final_outcomes(outcomes, selected, **stops)))
+    return replace(judgement, **columns(final_outcomes(outcomes, **stops)))
 
 
 def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:

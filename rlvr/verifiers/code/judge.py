@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -44,8 +43,6 @@ def judge(
     tolerance: float = 1e-6,
     stop_early: bool = False,
     max_timeouts: int | None = None,
-    sample: int | None = None,
-    seed: int = 0,
     allow_weak_sandbox: bool = False,
 ) -> Judgement:
     """Run a program against tests, confined, and return its judgement.
@@ -66,7 +63,6 @@ def judge(
         tolerance: of "float", absolute or relative. An error if no comparison is "float".
         stop_early: whether tests after the first failure are not run (SKIP).
         max_timeouts: so many tests may exceed the time limit; those after them are not run (SKIP). None: all are run.
-        sample: run only this many tests, drawn with `seed`. The others are SKIP and do not count.
         allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
 
     Raises:
@@ -117,7 +113,7 @@ def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Ju
         if key not in runs:
             runs[key] = _SubmissionRun(submission, language, tests_by_key[tests_key])
     scheduler = get_scheduler()
-    tests = sum(len(run.selected) for run in runs.values())
+    tests = sum(len(run.tests) for run in runs.values())
     tests_per_task = max(1, min(_MAX_TESTS_PER_TASK, tests // (4 * scheduler.size)))
     scheduler.run([task for run in runs.values() for task in run.tasks(tests_per_task)], tests)
     judgements = {key: run.judgement() for key, run in runs.items()}
@@ -172,10 +168,10 @@ def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bo
     if language.compiled and judged_here:
         compiler_path(language)
     check_comparison(submission.comparison, submission.tolerance)
-    for name, kind in (("sample", "invalid-sample"), ("max_timeouts", "invalid-limit")):
-        value = getattr(submission, name)
-        if value is not None and not is_count(value):
-            raise InputError(f"{name} is {value!r}. Use a number of tests from 1 on.", kind=kind, key=name)
+    stop = submission.max_timeouts
+    if stop is not None and not is_count(stop):
+        message = f"max_timeouts is {stop!r}. Use a number of tests from 1 on."
+        raise InputError(message, kind="invalid-limit", key="max_timeouts")
     if submission.checker is not None:
         check_checker(submission.checker)
     return submission
@@ -189,11 +185,6 @@ class _SubmissionRun:
         self.tests = tests
         self.program = Program(submission, language)
         self.outcomes: list[Outcome | None] = [None] * len(tests)
-        self.selected = list(range(len(tests)))
-        self.sampled: list[int] | None = None
-        if submission.sample is not None and submission.sample < len(tests):
-            self.sampled = sorted(random.Random(submission.seed).sample(self.selected, submission.sample))
-            self.selected = self.sampled
         self.compile_output = ""
         self.compile_s = 0.0
         self.last_test = len(tests)  # index of the last test to run, from what is known
@@ -203,7 +194,7 @@ class _SubmissionRun:
         if len(self.program.source) > MAX_SOURCE_BYTES:
             self._set_all(CE, f"the program is larger than {MAX_SOURCE_BYTES >> 20} MB")
             return []
-        if not self.selected:
+        if not self.tests:
             return []
         first = functools.partial(self._run_tests, 0, tests_per_task)
         return [functools.partial(self._compile, first) if self.program.language.compiled else first]
@@ -225,12 +216,12 @@ class _SubmissionRun:
 
     def _run_tests(self, start: int, count: int, executor: Executor, job: JudgeJob) -> None:
         program = self.program
-        if start + count < len(self.selected) and self.selected[start] <= self.last_test:
+        if start + count < len(self.tests) and start <= self.last_test:
             # Behind the waiting tasks of other submissions, so that a stop after this one's failures saves most.
             job.add(functools.partial(self._run_tests, start + count, count))
-        if len(self.selected) >= _MIN_TESTS_FOR_BYTECODE and program.bytecode is None and not program.language.compiled:
+        if len(self.tests) >= _MIN_TESTS_FOR_BYTECODE and program.bytecode is None and not program.language.compiled:
             program.bytecode = executor.make_bytecode(program)
-        for index in self.selected[start : start + count]:
+        for index in range(start, min(start + count, len(self.tests))):
             if job.cancelled or self.last_test < index:
                 return
             outcome = executor.run_test(program, self.tests[index])
@@ -240,16 +231,15 @@ class _SubmissionRun:
                 self.compile_output = outcome.stderr[-2000:].strip()
                 return
             if outcome.verdict != AC:
-                verdicts = [known.verdict if (known := self.outcomes[index]) else None for index in self.selected]
-                self.last_test = self.selected[tests_to_run(verdicts, **self._stops) - 1]
+                verdicts = [known.verdict if known else None for known in self.outcomes]
+                self.last_test = tests_to_run(verdicts, **self._stops) - 1
 
     @property
     def _stops(self) -> dict[str, Any]:
         return {"stop_early": self.submission.stop_early, "max_timeouts": self.submission.max_timeouts}
 
     def _set_all(self, verdict: str, reason: str) -> None:
-        for index in self.selected:
-            self.outcomes[index] = Outcome(verdict, reason)
+        self.outcomes = [Outcome(verdict, reason)] * len(self.tests)
         self.last_test = -1
 
     def judgement(self) -> Judgement:
@@ -257,10 +247,5 @@ class _SubmissionRun:
         if self.program.compiled is not None:
             os.close(self.program.compiled)
             self.program.compiled = None
-        outcomes = final_outcomes(self.outcomes, self.selected, **self._stops)
-        return Judgement(
-            **columns(outcomes),
-            compile_output=self.compile_output,
-            compile_s=self.compile_s,
-            sampled=self.sampled,
-        )
+        outcomes = final_outcomes(self.outcomes, **self._stops)
+        return Judgement(**columns(outcomes), compile_output=self.compile_output, compile_s=self.compile_s)

@@ -6,24 +6,20 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar
 
 from rlvr.errors import InputError
-from rlvr.verifiers.code.code_extraction import BLOCK_CHOICES
 
 _Result = TypeVar("_Result")
-Visibility = Literal["private", "public", "all"]
-VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
     """How programs are read from completions and judged."""
 
-    # Columns of the data, one value per row. All but the first two may also be one value for all rows, set in the
+    # Columns of the data, one value per row. `tests` apart, they may also be one value for all rows, set in the
     # recipe; an empty entry of a column means the default.
     tests: list[Any]  # lists of tests (docs/code-rewards.md), or the same as JSON. None: the row can't be scored
-    public_tests: list[Any] | None = None  # the tests that the prompt shows, in the same form
     prefix: list[Any] | str | None = None  # start of the program, given by the prompt (HumanEval)
     checker: list[Any] | str | None = None  # Python source of check(input, output, expected)
     language: list[Any] | str = "python"  # or "cpp", or another name in rlvr/sandbox/languages.py
@@ -35,17 +31,11 @@ class JudgeOptions:
     memory_mb: list[Any] | float | None = None  # memory per test; 256 by default
 
     # Options, one value for all rows.
-    visibility: Literal["private", "public", "all"] = "private"  # which count: `tests`, `public_tests`, or both
     time_factor: float = 1.0  # multiplies every `time_s`, for slow machines or languages
-    # Which of several code blocks is the program: the last, the first, none unless it is the only one, or all joined.
-    blocks: Literal["last", "first", "only", "join"] = "last"
-    code_tags: bool = True  # whether <code>…</code> is a block, like a fence
     bare: bool = False  # whether a completion without any block is a program as it stands
     # Whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true` for a chat
     # template that ends in <think>, which is not visible here.
     opened: bool | None = None
-    sample: int | None = None  # run only this many tests per problem, drawn with `seed`
-    seed: int = 0
     max_timeouts: int | None = None  # after so many timeouts, a program's other tests are not run
     allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can
 
@@ -59,31 +49,13 @@ class JudgeOptions:
                     key=name,
                 )
         factor = self.time_factor
-        for name, valid, fix, kind in (
-            ("visibility", self.visibility in VISIBILITIES, f"one of {', '.join(VISIBILITIES)}", "unknown-choice"),
-            ("blocks", self.blocks in BLOCK_CHOICES, f"one of {', '.join(BLOCK_CHOICES)}", "unknown-choice"),
-            ("sample", self.sample is None or is_count(self.sample), "a number of tests from 1 on", "invalid-sample"),
-            (
-                "max_timeouts",
-                self.max_timeouts is None or is_count(self.max_timeouts),
-                "a number of tests from 1 on",
-                "invalid-limit",
-            ),
-            (
-                "time_factor",
-                isinstance(factor, int | float) and 0.01 <= factor <= 100,
-                "a number from 0.01 to 100",
-                "invalid-limit",
-            ),
+        for name, valid, fix in (
+            ("max_timeouts", self.max_timeouts is None or is_count(self.max_timeouts), "a number of tests from 1 on"),
+            ("time_factor", isinstance(factor, int | float) and 0.01 <= factor <= 100, "a number from 0.01 to 100"),
         ):
             if not valid:
-                raise InputError(f"option {name} is {getattr(self, name)!r:.60}. Use {fix}.", kind=kind, key=name)
-        if self.visibility != "private" and self.public_tests is None:
-            raise InputError(
-                f"option visibility is {self.visibility!r}, but the data has no column public_tests.",
-                kind="missing-column",
-                key="public_tests",
-            )
+                message = f"option {name} is {getattr(self, name)!r:.60}. Use {fix}."
+                raise InputError(message, kind="invalid-limit", key=name)
 
 
 def is_count(value: object) -> bool:

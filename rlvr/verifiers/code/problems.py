@@ -166,8 +166,6 @@ def _is_error(fault: str | None) -> bool:
 
 
 def _missing_tests(options: JudgeOptions, row: int) -> str:
-    if options.visibility == "public":
-        return "there is no public test"
     is_empty_list = options.tests[row] is not None
     return "there is no test" + ("; the task jsonl leaves out tests with an empty output" if is_empty_list else "")
 
@@ -245,7 +243,7 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
 
 def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
     limits, entry = Limits(), functools.partial(_entry, options, row)
-    tests = _select_tests(options, row)
+    tests = _read_tests(options.tests[row])
     comparison, tolerance = entry("comparison"), entry("tolerance")
     time_s = entry("time_s", limits.time_s)
     if time_s > MAX_TIME_S:
@@ -271,24 +269,11 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
         checker=entry("checker"),
         comparison="lines" if comparison is None else comparison,
         tolerance=TOLERANCE if tolerance is None else tolerance,
-        sample=options.sample,
-        seed=options.seed,
         allow_weak_sandbox=options.allow_weak_sandbox,
     )
     check_comparison(submission.comparison, submission.tolerance)
     check_tolerance_applies(tolerance, comparison, others)
     return CodeProblem(submission, entry("prefix"))
-
-
-def _select_tests(options: JudgeOptions, row: int) -> list[Mapping[str, Any]]:
-    tests: list[Mapping[str, Any]] = []
-    if options.visibility != "public":
-        tests = _read_test_column(options.tests[row], "tests")
-    if options.visibility != "private" and options.public_tests is not None:
-        public = _read_test_column(options.public_tests[row], "public_tests")
-        # Without private tests, the public ones alone would be a different reward.
-        tests = [*public, *tests] if tests or options.visibility == "public" else []
-    return tests
 
 
 def _entry(options: JudgeOptions, row: int, column: str, default: Any = None) -> Any:
@@ -301,22 +286,21 @@ def _entry(options: JudgeOptions, row: int, column: str, default: Any = None) ->
     return default if value is None else value
 
 
-def _read_test_column(value: Any, column: str) -> list[Mapping[str, Any]]:
+def _read_tests(value: Any) -> list[Mapping[str, Any]]:
     if isinstance(value, str):
         try:
             value = _parse_json(value)
         except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"the column {column} is text, but not valid JSON: {error}.", kind="invalid-json", key=column
-            ) from error
+            message = f"the column tests is text, but not valid JSON: {error}."
+            raise InputError(message, kind="invalid-json", key="tests") from error
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(test, Mapping) for test in value):
         raise InputError(
-            f'the column {column} is {value!r:.60}. Give a list of tests, such as [{{"input": "1 2", "output": "3"}}] '
+            f'the column tests is {value!r:.60}. Give a list of tests, such as [{{"input": "1 2", "output": "3"}}] '
             'or [{"assert": "assert add(1, 2) == 3"}], or the same as JSON.',
             kind="wrong-type",
-            key=column,
+            key="tests",
         )
     return value
 

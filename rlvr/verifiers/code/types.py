@@ -19,7 +19,7 @@ VERDICT_NAMES = {
     "RE": "runtime error",  # an exception, a signal, an exit status other than 0
     "CE": "does not compile",
     "SE": "the sandbox failed",
-    "SKIP": "not run",  # because of an early stop, too many timeouts, or a sample
+    "SKIP": "not run",  # because of an early stop or too many timeouts
 }
 
 MAX_SOURCE_BYTES = 1 << 20
@@ -40,8 +40,6 @@ class Submission:
     tolerance: float = 1e-6
     stop_early: bool = False
     max_timeouts: int | None = None
-    sample: int | None = None
-    seed: int = 0
     allow_weak_sandbox: bool = False
 
 
@@ -56,18 +54,11 @@ class Judgement:
     stderr: list[str]  # its end
     compile_output: str = ""  # the compiler's messages, or why it could not work
     compile_s: float = 0.0
-    sampled: list[int] | None = None  # indexes of the tests that were run, if only a sample was
-
-    @property
-    def counted_verdicts(self) -> list[str]:
-        """Verdicts of the tests that count: all, or those of the sample."""
-        return self.verdicts if self.sampled is None else [self.verdicts[index] for index in self.sampled]
 
     @property
     def score(self) -> float:
-        """The fraction of the counted tests that passed; 0 without tests."""
-        verdicts = self.counted_verdicts
-        return sum(verdict == AC for verdict in verdicts) / len(verdicts) if verdicts else 0.0
+        """The fraction of the tests that passed; 0 without tests."""
+        return self.verdicts.count(AC) / len(self.verdicts) if self.verdicts else 0.0
 
     @property
     def sandbox_failed(self) -> bool:
@@ -79,11 +70,7 @@ class Judgement:
         """The number of passed tests, the first failure with its reason, and the tests not run after timeouts."""
         if not self.verdicts:
             return "There was no test."
-        passed = sum(verdict == AC for verdict in self.verdicts)
-        counted, others = len(self.counted_verdicts), len(self.verdicts) - len(self.counted_verdicts)
-        lines = [f"{passed} of {counted} tests passed."]
-        if self.sampled is not None:
-            lines = [f"{passed} of {counted} sampled tests passed; the other {others} were not run."]
+        lines = [f"{self.verdicts.count(AC)} of {len(self.verdicts)} tests passed."]
         for index, verdict in enumerate(self.verdicts):
             if verdict not in (AC, SKIP):
                 reason = f": {self.reasons[index]}" if self.reasons[index] else ""

@@ -139,24 +139,20 @@ def tests_to_run(verdicts: Sequence[str | None], *, stop_early: bool, max_timeou
 
 
 def final_outcomes(
-    outcomes: Sequence[Outcome | None], selected: Sequence[int], *, stop_early: bool, max_timeouts: int | None = None
+    outcomes: Sequence[Outcome | None], *, stop_early: bool, max_timeouts: int | None = None
 ) -> list[Outcome]:
     """Return the outcomes of all tests of a submission, independent of the order in which they ran.
 
     Tests of one submission run at the same time. So some tests behind the last one to run have run, by chance.
     """
-    final: list[Outcome | None] = list(outcomes)
     compile_error = next((outcome for outcome in outcomes if outcome and outcome.verdict == CE), None)
     if compile_error is not None:  # a program compiles for all tests or for none
-        for index in selected:
-            final[index] = Outcome(CE, compile_error.reason)
-    else:
-        verdicts = [outcome.verdict if (outcome := outcomes[index]) else None for index in selected]
-        end = tests_to_run(verdicts, stop_early=stop_early, max_timeouts=max_timeouts)
-        stopped = max_timeouts is not None and verdicts[:end].count(TLE) == max_timeouts
-        for index in selected[end:]:
-            final[index] = Outcome(SKIP, f"{max_timeouts} exceeded the time limit" if stopped else "")
-    return [outcome or Outcome(SKIP) for outcome in final]
+        return [Outcome(CE, compile_error.reason)] * len(outcomes)
+    verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
+    end = tests_to_run(verdicts, stop_early=stop_early, max_timeouts=max_timeouts)
+    stopped = max_timeouts is not None and verdicts[:end].count(TLE) == max_timeouts
+    skipped = Outcome(SKIP, f"{max_timeouts} exceeded the time limit" if stopped else "")
+    return [outcome or Outcome(SKIP) for outcome in outcomes[:end]] + [skipped] * (len(outcomes) - end)
 
 
 def columns(outcomes: Sequence[Outcome]) -> dict[str, Any]:

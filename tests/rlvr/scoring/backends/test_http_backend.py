@@ -151,8 +151,8 @@ def test_rows_are_validated_on_the_server(server: RewardServer) -> None:
     good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
     faults = backend.validate_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
     assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])
-    (wrong,) = load_rewards([RewardSpec("code_execution", options={"visibility": "public"}, where=server.url)])
-    with Scorer([wrong]) as scoring, pytest.raises(InputError, match="visibility") as refused:
+    (wrong,) = load_rewards([RewardSpec("code_execution", options={"max_timeouts": 0}, where=server.url)])
+    with Scorer([wrong]) as scoring, pytest.raises(InputError, match="max_timeouts") as refused:
         scoring.validate_rows(wrong, {"tests": [good]})
     assert refused.value.kind == "reward-server"
     assert list(backend.environment_info()) == ["sandbox of the reward servers"]

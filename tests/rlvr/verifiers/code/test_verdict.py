@@ -89,10 +89,10 @@ def test_an_output_that_breaks_the_comparison_costs_its_own_test_alone(monkeypat
     assert outcome.verdict == "WA" and "ZeroDivisionError" in outcome.reason
 
 
-def test_a_compile_error_holds_for_all_selected_tests() -> None:
-    outcomes = [Outcome("AC"), Outcome("CE", "line 1"), None, None]
-    final = verdict.final_outcomes(outcomes, [0, 1, 2], stop_early=False)
-    assert [outcome.verdict for outcome in final] == ["CE", "CE", "CE", "SKIP"]
+def test_a_compile_error_holds_for_all_tests() -> None:
+    outcomes = [Outcome("AC"), Outcome("CE", "line 1"), None]
+    final = verdict.final_outcomes(outcomes, stop_early=False)
+    assert [outcome.verdict for outcome in final] == ["CE", "CE", "CE"]
 
 
 REPEATED = [
@@ -118,8 +118,7 @@ def test_a_stop_drops_results_behind_it(
     verdicts: str, stop_early: bool, max_timeouts: int | None, expected: str, why: str
 ) -> None:
     outcomes = [None if name == "-" else Outcome(name) for name in verdicts.split()]
-    selected = [index for index, outcome in enumerate(outcomes) if outcome]
-    final = verdict.final_outcomes(outcomes, selected, stop_early=stop_early, max_timeouts=max_timeouts)
+    final = verdict.final_outcomes(outcomes, stop_early=stop_early, max_timeouts=max_timeouts)
     assert [outcome.verdict for outcome in final] == expected.split()
 
 
