@@ -181,13 +181,8 @@ GOLD = "SELECT item, sum(price) FROM sales GROUP BY item"
         (GOLD + " ORDER BY item", GOLD + " ORDER BY item DESC", None, 0.0, "asked for by the gold query"),
         (GOLD + " ORDER BY item", GOLD + " ORDER BY item DESC", False, 1.0, "the row goes first"),
         (f"SELECT * FROM ({GOLD} ORDER BY item)", GOLD + " ORDER BY item DESC", None, 1.0, "only inside brackets"),
-        (GOLD, "SELECT item AS thing, total(price) FROM sales GROUP BY 1", None, 1.0, "other names"),
-        (GOLD, "SELECT item FROM sales GROUP BY item", None, 0.0, "a column is missing"),
-        ("SELECT 1", "SELECT 1 UNION ALL SELECT 1", None, 0.0, "a row too many"),
         ("SELECT 0.3", "SELECT 0.1 + 0.2", None, 1.0, "rounding of floats"),
         ("SELECT 20260101000001", "SELECT 20260101000002", None, 0.0, "long numbers are exact"),
-        ("SELECT NULL", "SELECT 0", None, 0.0, "no value is not 0"),
-        ("SELECT count(*) FROM sales", "SELECT 40.0", None, 1.0, "an integer as a float"),
     ],
 )
 def test_an_answer_is_right_if_its_rows_are(

@@ -56,8 +56,3 @@ def test_invalid_options_are_refused(options: dict[str, Any], kind: str, key: st
     with pytest.raises(InputError) as error:
         reasoning_length([""], ["x"], **options)
     assert (error.value.kind, error.value.key) == (kind, key), why
-
-
-@pytest.mark.parametrize("completion", [None, [], {}, 7, [None], [{"role": "user", "content": "x"}]])
-def test_what_is_no_text_has_no_length(completion: Any) -> None:
-    assert reasoning_length([None], [completion], unit="characters", shortest=10) == [-1.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlvr.data.splits import hold_out, limit_rows, question_key, to_datasets
+from rlvr.data.splits import hold_out, limit_rows, question_key
 
 
 @given(st.lists(st.text(alphabet="abc", min_size=1, max_size=2)), st.floats(0, 0.9), st.text(max_size=3))
@@ -22,14 +22,3 @@ def test_a_larger_limit_adds_to_a_smaller_one(count: int, one: int, other: int, 
     small, large = (limit_rows(list(range(count)), limit, seed) for limit in sorted((one, other)))
     assert len(small) == min(one, other, count) and len(large) == min(max(one, other), count)
     assert set(small) <= set(large) and large == sorted(large)
-
-
-def test_a_split_without_rows_has_the_columns_too() -> None:
-    splits = to_datasets(train=[{"prompt": "x"}], validation=[])
-    assert len(splits["validation"]) == 0
-    assert splits["validation"].features == splits["train"].features
-
-
-def test_objects_of_different_shapes_stay_as_they_are() -> None:
-    rows = [{"tests": [{"input": "1", "output": "2"}]}, {"tests": [{"call": [1], "expected": 2}]}]
-    assert list(to_datasets(train=rows)["train"]) == rows

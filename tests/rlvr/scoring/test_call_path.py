@@ -66,7 +66,8 @@ def test_a_metric_that_is_no_reward_of_the_recipe_is_none_of_trls() -> None:
 
 
 def test_the_side_of_the_workers_loads_no_heavy_library() -> None:
-    program = "import sys, rlvr.scoring.backends.local, rlvr.workers.fork_server_main; print(*sys.modules)"
+    modules = "rlvr.scoring.backends.local, rlvr.workers.fork_server_main, rlvr.verifiers.math, rlvr.verifiers.code"
+    program = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "rlvr.scoring.backends.local" in loaded
-    assert not {"torch", "transformers", "trl", "datasets", "numpy"} & set(loaded)
+    assert not {"torch", "transformers", "trl", "datasets", "numpy", "sympy"} & set(loaded)
