@@ -1,4 +1,4 @@
-"""Metrics that CloudWatch reads from log lines: those of a run, and of TRL."""
+"""Metrics that CloudWatch reads from the lines of a run."""
 
 from __future__ import annotations
 
@@ -9,39 +9,11 @@ import pytest
 from rlvr.sagemaker.cloudwatch_metrics import metric_definitions
 from rlvr.sagemaker.follow import StepMetrics, parse_step_line
 
-QUOTED = (
-    "{'loss': '-0.0123', 'grad_norm': '1.2e-05', 'learning_rate': '1e-06', 'completions/mean_length': '30.5', "
-    "'reward': '0.438', 'reward_std': '0.25', 'frac_reward_zero_std': '0.5', 'kl': '0.001', 'entropy': '1.5', "
-    "'step_time': '3.5', 'epoch': '0.05'}"
-)
-
 
 def read(line: str) -> dict[str, float]:
     """What CloudWatch would take from a line: the first group of each definition that matches."""
     matches = {one["Name"]: re.search(one["Regex"], line) for one in metric_definitions()}
     return {name: float(match[1]) for name, match in matches.items() if match}
-
-
-def test_the_dictionaries_of_trl_are_read() -> None:
-    assert read(QUOTED) == {
-        "loss": -0.0123,
-        "grad_norm": 1.2e-05,
-        "learning_rate": 1e-06,
-        "completion_length": 30.5,
-        "reward": 0.438,
-        "reward_std": 0.25,
-        "zero_std_fraction": 0.5,
-        "kl": 0.001,
-        "entropy": 1.5,
-        "step_time": 3.5,
-    }
-
-
-def test_a_line_of_metrics_jsonl_is_read() -> None:
-    assert read('{"step": 3, "time": 1.5, "reward": 0.25, "completions/mean_length": 12.0}') == {
-        "reward": 0.25,
-        "completion_length": 12.0,
-    }
 
 
 def test_the_measurement_before_training_is_read() -> None:
