@@ -119,29 +119,6 @@ def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**allowed, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1", **ray_environment()}
 
 
-def monitor_faults(environment: Mapping[str, str]) -> list[str]:
-    """What is wrong with the addresses of Prometheus and Grafana. Ray's dashboard only says that they are not healthy.
-
-    A cluster without them works, so they are warnings. Addresses are called from this host; that of the frames
-    (RAY_GRAFANA_IFRAME_HOST) is for the browser.
-    """
-    names = ("RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST")
-    given = [name for name in (*names, "RAY_GRAFANA_IFRAME_HOST") if environment.get(name, "DISABLED") != "DISABLED"]
-    faults = []
-    for name in given:
-        url = re.fullmatch(r"(https?)://([^\s@:/]+)(?::(\d{1,5}))?(?:/[^\s@]*[^\s@/])?", environment[name])
-        port = int(url[3] or {"http": 80, "https": 443}[url[1]]) if url else 0
-        if url is None or not 0 < port < 2**16:
-            faults.append(f"{name} is not an address. Write http://HOST:PORT, without a slash at the end.")
-        elif name in names and not is_reachable(url[2], port):
-            faults.append(
-                f"{name}: {url[2]}:{port} can't be reached from this host. Correct it, or allow it in the VPC."
-            )
-    if len(missing := [name for name in names if name not in given]) == 1:
-        faults.append(f"{missing[0]} is not set. Ray's dashboard shows plots only with both addresses.")
-    return faults
-
-
 class RayNode:
     """This host's Ray node, running while the context is open.
 
@@ -197,8 +174,6 @@ class RayNode:
     def _supervise(self) -> None:
         """Start the node, and restart it until the context closes."""
         backoff, starts = _MIN_BACKOFF_S, 0
-        for fault in monitor_faults(os.environ) if self.member.leads else []:
-            print(f"warning: {fault}", flush=True)
         while self._wait_for_head():
             with self._lock:
                 if self._closed.is_set():

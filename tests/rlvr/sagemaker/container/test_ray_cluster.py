@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,7 +76,6 @@ def hosts(
             "GRPO_RAY": "1",
             "GRPO_TRAIN_GROUP": "train",
             "GRPO_JUDGE_GROUP": "cpus",
-            "RAY_GRAFANA_HOST": "grafana:3000",
         }
         started.append(Host(name, ml, ["/bin/bash", "-c", script], environment, folder / f"{name}.log"))
     attempt = containers.start(started, folder)
@@ -147,8 +145,6 @@ def test_tasks_run_on_judge_hosts_only_and_a_lost_node_restarts(tmp_path: Path) 
             assert not {*SECRETS, "GRPO_REWARDS_KEY", "RAY_AUTH_TOKEN"} & set(task["names"])
     assert len({task["raylet"] for task in json.loads((tmp_path / "algo-2/model/seen.json").read_text())}) == 2
     assert "The Ray node of algo-1 ended with exit code" in logs["algo-1"]
-    warned = [name for name, log in logs.items() if "warning: RAY_GRAFANA_HOST is not an address." in log]
-    assert warned == ["algo-2"], "the head, whose dashboard calls it"
     assert not [secret for secret in SECRETS.values() if secret in "".join(logs.values())]
 
 
@@ -225,37 +221,6 @@ def test_a_node_gets_only_allowed_variables() -> None:
     assert ray_cluster.node_environment(dashboards).items() >= dashboards.items()
     assert environment["PATH"] == "/bin" and "RAY_AUTH_TOKEN" not in environment, "the token is in a file"
     assert not (variables.keys() - {"PATH"}) & environment.keys()
-
-
-@pytest.mark.parametrize(
-    ("prometheus", "grafana", "faulty", "why"),
-    [
-        (None, None, [], "no dashboards"),
-        ("OPEN", "OPEN", [], "both answer"),
-        ("OPEN", "OPEN/grafana", [], "behind a path"),
-        ("OPEN", None, ["RAY_GRAFANA_HOST"], "the dashboard shows plots only with both"),
-        ("OPEN", "DISABLED", ["RAY_GRAFANA_HOST"], "Ray's word for none"),
-        ("CLOSED", "OPEN", ["RAY_PROMETHEUS_HOST"], "nothing listens"),
-        ("127.0.0.1:9090", "OPEN", ["RAY_PROMETHEUS_HOST"], "no scheme"),
-        ("OPEN/", "OPEN", ["RAY_PROMETHEUS_HOST"], "Ray appends a path with a slash"),
-        ("http://grafana:http", "http://a:b@c", ["RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST"], "no port; a password"),
-        ("http://unknown.invalid", "http://c:99999", ["RAY_PROMETHEUS_HOST", "RAY_GRAFANA_HOST"], "no such host; port"),
-    ],
-)
-def test_addresses_that_rays_dashboard_can_not_use_are_named(
-    prometheus: str | None, grafana: str | None, faulty: list[str], why: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        ports = {"OPEN": listening.getsockname()[1], "CLOSED": closed.getsockname()[1]}
-        environment = {"RAY_PROMETHEUS_HOST": prometheus, "RAY_GRAFANA_HOST": grafana}
-        for word, port in ports.items():
-            environment = {
-                name: value and value.replace(word, f"http://127.0.0.1:{port}") for name, value in environment.items()
-            }
-        faults = ray_cluster.monitor_faults({name: value for name, value in environment.items() if value})
-    assert [fault.partition(" ")[0].strip(":") for fault in faults] == faulty, (why, faults)
-    assert not any("a:b" in fault for fault in faults), "a password is not logged"
 
 
 @pytest.mark.parametrize(
