@@ -141,8 +141,8 @@ class JobPlan:
             facts.insert(3, ("rewards", rewards))
         needed = quotas.required_quotas(settings)
         facts += [
-            ("quota" if not number else "", f"{quota.name}: {quota.needed} or more")
-            for number, quota in enumerate(needed)
+            ("quota" if not number else "", f"{name}: {count} or more")
+            for number, (name, count) in enumerate(needed.items())
         ]
         if needed:
             facts.append(("", quotas.console_url(settings.region)))

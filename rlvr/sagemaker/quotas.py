@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 
 from rlvr.sagemaker.settings import SageMakerSettings
 
 
-@dataclass(frozen=True)
-class Quota:
-    """A quota's name in Service Quotas, and the number of hosts that a job needs of it."""
-
-    name: str
-    needed: int
-
-
-def required_quotas(settings: SageMakerSettings) -> list[Quota]:
-    """The quotas of a job, each once."""
-    needed: dict[str, int] = {}
+def required_quotas(settings: SageMakerSettings) -> dict[str, int]:
+    """The quotas of a job by their names in Service Quotas, with the number of hosts that it needs of each."""
+    needed: Counter[str] = Counter()
     for group in settings.groups:
         usage = "spot training job usage" if settings.spot else "training job usage"
-        names = [f"{group.instance_type} for {usage}"]
+        needed[f"{group.instance_type} for {usage}"] += group.instance_count
         if settings.keep_alive_s:
-            names.append(f"{group.instance_type} for training warm pool usage")
-        for name in names:
-            needed[name] = needed.get(name, 0) + group.instance_count
-    return [Quota(name, count) for name, count in needed.items()]
+            needed[f"{group.instance_type} for training warm pool usage"] += group.instance_count
+    return dict(needed)
 
 
 def console_url(region: str | None) -> str:

@@ -90,10 +90,6 @@ def test_every_file_matches_its_checksum(folder: Path) -> None:
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
 
 
-def test_the_folder_is_at_most_one_megabyte(folder: Path) -> None:
-    assert sum(path.stat().st_size for path in folder.iterdir()) <= 1_000_000
-
-
 def test_the_model_has_the_form_that_libraries_need(model: Any, tokenizer: Any) -> None:
     for name, parameter in model.named_parameters():
         assert all(width % 64 == 0 for width in parameter.shape), (name, parameter.shape)
@@ -107,19 +103,6 @@ def test_the_model_has_the_form_that_libraries_need(model: Any, tokenizer: Any) 
         assert holder.pad_token_id == tokenizer.pad_token_id
 
 
-@pytest.mark.parametrize("digit", "0123456789")
-def test_each_digit_is_a_token(tokenizer: Any, digit: str) -> None:
-    for text in (digit, f"1{digit}", f"{digit}+{digit}", f"has {digit}{digit} apples", f"ones {digit}"):
-        tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
-        assert tokens.count(digit) == text.count(digit), (text, tokens)
-        assert all(len(token) == 1 for token in tokens if any(c.isdigit() for c in token)), (text, tokens)
-
-
-@pytest.mark.parametrize("text", ["naïve café", "质数 \U0001f9ee", "tab\tand\nnewline", "$\\frac{1}{2}$", "  spaces  "])
-def test_decoding_restores_any_text(tokenizer: Any, text: str) -> None:
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-
-
 def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -129,11 +112,6 @@ def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
     turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
     assert tokenizer.apply_chat_template(messages[:2], tokenize=False, add_generation_prompt=True) == turns
     assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
-
-
-def test_the_chat_template_refuses_an_unknown_role_by_name(name: str, tokenizer: Any) -> None:
-    with pytest.raises(Exception, match=f"{name} knows .* not critic"):
-        tokenizer.apply_chat_template([{"role": "critic", "content": "no"}], tokenize=False)
 
 
 def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:

@@ -14,7 +14,7 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.sagemaker import images, request
-from rlvr.sagemaker.quotas import Quota, required_quotas
+from rlvr.sagemaker.quotas import required_quotas
 from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings, settings_of
 from rlvr.sagemaker.validation import settings_problems
 from tests.support.cases import cases
@@ -287,14 +287,12 @@ def test_a_digest_depends_on_material_keys_only() -> None:
 
 def test_quotas_differ_for_on_demand_spot_and_warm_pools() -> None:
     one = {"instance_type": "ml.g5.xlarge", "instance_count": 2}
-    assert required_quotas(SageMakerSettings(**one)) == [Quota("ml.g5.xlarge for training job usage", 2)]
-    assert required_quotas(SageMakerSettings(**one, spot=True)) == [
-        Quota("ml.g5.xlarge for spot training job usage", 2)
-    ]
-    assert required_quotas(SageMakerSettings(**one, keep_alive_s=60)) == [
-        Quota("ml.g5.xlarge for training job usage", 2),
-        Quota("ml.g5.xlarge for training warm pool usage", 2),
-    ]
+    assert required_quotas(SageMakerSettings(**one)) == {"ml.g5.xlarge for training job usage": 2}
+    assert required_quotas(SageMakerSettings(**one, spot=True)) == {"ml.g5.xlarge for spot training job usage": 2}
+    assert required_quotas(SageMakerSettings(**one, keep_alive_s=60)) == {
+        "ml.g5.xlarge for training job usage": 2,
+        "ml.g5.xlarge for training warm pool usage": 2,
+    }
 
 
 def test_without_boto3_the_error_names_the_command_that_installs_it() -> None:

@@ -54,7 +54,7 @@ def test_only_the_training_program_is_uploaded_of_the_project(tmp_path: Path) ->
         "vllm-constraints.txt",
         "job.env",
     }
-    assert not files.problems
+    assert not files.problems, "the project itself has no secret"
     assert {file.name for file in files.files if file.name.startswith("models/")} >= {
         "models/tiny-arithmetic/config.json",
         "models/tiny-arithmetic/model.safetensors",
@@ -205,10 +205,6 @@ def test_mlflow_is_used_only_with_a_server(tmp_path: Path) -> None:
     assert any("MLflow" in note for note in alone.notes)
     served = packed(tmp_path / "b", environment={"MLFLOW_TRACKING_URI": "arn:aws:sagemaker:x"})
     assert served.recipe.settings["report_to"] == "mlflow"
-
-
-def test_the_project_itself_has_no_secret(tmp_path: Path) -> None:
-    assert not packed(tmp_path).problems
 
 
 def test_a_secret_in_a_reward_or_the_recipe_is_found_and_not_repeated(tmp_path: Path, working_folder: Path) -> None:
