@@ -35,7 +35,6 @@ os.environ.update(
     TOKENIZERS_PARALLELISM="false",
     TRANSFORMERS_VERBOSITY="error",
     TORCHDYNAMO_DISABLE="1",  # nothing is compiled here, and every process would import the compiler for two seconds
-    DISABLE_MLFLOW_INTEGRATION="TRUE",  # of TRL, which would import MLflow for two seconds; ours is rlvr.tracking
 )
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -90,7 +89,7 @@ def run_script() -> Run:
 
 def environment_of_a_user() -> dict[str, str]:
     """The environment without what only makes the tests quicker and quieter."""
-    ours = ("TRANSFORMERS_VERBOSITY", "TORCHDYNAMO_DISABLE", "DISABLE_MLFLOW_INTEGRATION")
+    ours = ("TRANSFORMERS_VERBOSITY", "TORCHDYNAMO_DISABLE")
     return {key: value for key, value in os.environ.items() if key not in ours}
 
 

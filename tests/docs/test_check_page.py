@@ -24,7 +24,7 @@ CHECKED = (
     "artifacts/resumption",
     "artifacts/run_lock",
     "scoring/backends/base",
-    "scoring/backends/*/*_backend",
+    "scoring/backends/*_backend",
 )
 
 

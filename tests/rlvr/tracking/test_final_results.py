@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from rlvr import evaluate_models
 from rlvr.artifacts.evaluation import read_evaluation
-from rlvr.commands import evaluate
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_run
 from rlvr.tracking.final_results import Results, add_results, metrics_of_results, replace_pages
@@ -48,7 +48,7 @@ def test_an_evaluation_belongs_to_the_run_of_its_adapter(tmp_path: Path, monkeyp
     runs: list[Path] = []
     monkeypatch.setattr("rlvr.tracking.final_results.add_results", lambda run, *_: runs.append(run) or [])
     for adapter in (tmp_path / "run" / "adapter", None):
-        evaluate._update_run(tmp_path / "other", adapter, None, measured=False)
+        evaluate_models._update_run(tmp_path / "other", adapter, None, measured=False)
     assert runs == [tmp_path / "run", tmp_path / "other"]
 
 
