@@ -18,7 +18,6 @@ from rlvr.data.io import READABLE, Row, read_rows, task_section, write_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws
-from rlvr.sagemaker.settings import settings_of
 from rlvr.scoring.registry import load_task, load_tasks
 
 FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
@@ -70,7 +69,8 @@ def prepare(
     (output / "README.md").write_text(_readme(summary, section), encoding="utf-8")
     _print(summary, task, output, overlaps)
     if s3 is not None:
-        _upload(output, s3.rstrip("/"), section, settings_of(recipe).region)
+        region = recipe.sagemaker.region if recipe.sagemaker is not None else None
+        _upload(output, s3.rstrip("/"), section, region)
 
 
 def check_output(output: Path, force: bool) -> None:

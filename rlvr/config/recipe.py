@@ -21,6 +21,7 @@ from rlvr.config.inheritance import KEY as EXTENDS
 from rlvr.config.key_location import KeyLocation, Lines
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe_text import RecipeText
+from rlvr.config.sagemaker import SageMakerSettings, read_settings
 from rlvr.config.sections import read_environments, read_evaluation, read_rewards, read_task, read_tasks
 from rlvr.config.specs import EnvironmentSpec, EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError, Problem
@@ -54,8 +55,11 @@ DEFAULT_SEED = 42  # of TRL
 RESOLVED = "resolved"
 SECTIONS = ("task", "tasks", "environment", "rewards", "evaluation", "sagemaker")
 MAX_LISTED = 5
-_EVALUATION_KEYS = {one.name for one in fields(EvaluationSpec)}
-SECTION_KEYS = {one.name for one in fields(RewardSpec)} | _EVALUATION_KEYS
+_KEYS_BY_SECTION = {
+    "evaluation": {one.name for one in fields(EvaluationSpec)},
+    "sagemaker": {one.name for one in fields(SageMakerSettings)},
+}
+SECTION_KEYS = {one.name for one in fields(RewardSpec)}.union(*_KEYS_BY_SECTION.values())
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class Recipe:
         rewards, evaluation: the sections; `evaluation` is None if nothing is measured.
         environments: the section `environment`; empty for completions of one turn.
         settings: flat keys for TRL's dataclasses, the recipe's own over our DEFAULTS.
-        sagemaker: the section, which rlvr/sagemaker/settings.py reads; None without one.
+        sagemaker: where scripts/sagemaker.py runs it; None without such a section.
         lines: where its keys were written, for messages.
         overrides: the words of the command line that changed it.
     """
@@ -78,7 +82,7 @@ class Recipe:
     rewards: tuple[RewardSpec, ...]
     evaluation: EvaluationSpec | None
     settings: Mapping[str, Any]
-    sagemaker: Any = None
+    sagemaker: SageMakerSettings | None = None
     environments: tuple[EnvironmentSpec, ...] = ()
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
     overrides: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -209,6 +213,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     other_model = content.get("model_name_or_path") != model_of_file
     if evaluation is not None and other_model and not text.is_overridden("evaluation", "evaluation.reference"):
         evaluation = replace(evaluation, reference=None)  # it is a score of the recipe's own model
+    sagemaker = read_settings(content.get("sagemaker"), text.location("sagemaker"), problems)
     if "model_name_or_path" not in content:
         fix = "is missing. Name the model to train: a hub id or a folder."
         problems.append(text.location("model_name_or_path").problem(fix, "missing-key"))
@@ -230,7 +235,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         tuple(rewards),
         evaluation,
         settings,
-        content.get("sagemaker"),
+        sagemaker,
         environments,
         text.lines,
         tuple(overrides),
@@ -321,9 +326,9 @@ def _read_flat_keys(text: RecipeText) -> dict[str, Any]:
                 text.problems.append(at.problem(fix, "unknown-key"))
             elif advice:
                 text.problems.append(_foreign_key(at, advice))
-            elif key in _EVALUATION_KEYS:
-                fix = f"is not a recipe key. Did you mean evaluation.{key}?"
-                text.problems.append(at.problem(fix, "unknown-key", f"evaluation.{key}"))
+            elif section := next((name for name, keys in _KEYS_BY_SECTION.items() if key in keys), None):
+                fix = f"is not a recipe key. Did you mean {section}.{key}?"
+                text.problems.append(at.problem(fix, "unknown-key", f"{section}.{key}"))
             else:
                 text.problems.append(at.unknown(sorted(known), "a recipe key"))
         elif fault := schema.value_fault(key, value):

@@ -6,9 +6,9 @@ import contextlib
 import re
 from typing import Any
 
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.sagemaker import aws, request
-from rlvr.sagemaker.settings import SageMakerSettings
 
 
 def current_role() -> str | None:

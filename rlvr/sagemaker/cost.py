@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.estimates.machines import INSTANCES, PRICES_READ
-from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
 
 if TYPE_CHECKING:
     from rlvr.estimates import Estimate

@@ -14,12 +14,12 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 
 from rlvr.config.recipe import Recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError, Problem
 from rlvr.estimates import Estimate
 from rlvr.estimates.machines import INSTANCES
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import request
-from rlvr.sagemaker.settings import SageMakerSettings
 
 # Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
 _UNREACHABLE = {

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.console import duration
 from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import INSTANCES
@@ -26,7 +27,6 @@ from rlvr.formatting import byte_count
 from rlvr.sagemaker import cost, job_preflight, quotas, request
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts, missing_key_warning
 from rlvr.sagemaker.secret_scan import find_secrets_in_request
-from rlvr.sagemaker.settings import SageMakerSettings, settings_of
 from rlvr.sagemaker.upload import JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
 
@@ -207,7 +207,7 @@ def make_plan(
 def _load(path: Path, overrides: Sequence[str], checkpoints: str | None) -> tuple[Recipe, SageMakerSettings]:
     """The recipe and its section, completed with region and role of the environment."""
     recipe = load_recipe(path, overrides)
-    settings = settings_of(recipe)
+    settings = recipe.sagemaker or SageMakerSettings()
     settings = replace(settings, region=settings.region or _environment_region(), role=settings.role or _studio_role())
     return recipe, settings if checkpoints is None else replace(settings, checkpoints=checkpoints)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlvr.sagemaker.settings import SageMakerSettings
+from rlvr.config.sagemaker import SageMakerSettings
 
 
 def required_quotas(settings: SageMakerSettings) -> dict[str, int]:

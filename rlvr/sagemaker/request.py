@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import INSTANCES
 from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
-from rlvr.sagemaker.settings import SageMakerSettings
 
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape

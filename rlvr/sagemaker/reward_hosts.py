@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import RAY, addresses, is_on_ray
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.formatting import count
-from rlvr.sagemaker.settings import SageMakerSettings
 
 JUDGE_PORT = 8000
 JUDGE_URL = "http://judge:"  # stands for all judge hosts in a recipe; scripts/run_finetuning.sh replaces it

@@ -25,7 +25,6 @@ from rlvr.modeling.adapters import WEIGHTS
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker.reward_hosts import needs_ray
 from rlvr.sagemaker.secret_scan import find_secrets
-from rlvr.sagemaker.settings import settings_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTAINER = Path(__file__).parent / "container"
@@ -99,7 +98,7 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
     tasks = [replace(one, name=_copy_plugin("task", "tasks", one.name, code, problems)) for one in recipe.tasks]
     data: list[UploadFile] = []
-    channels = settings_of(recipe).channels
+    channels = recipe.sagemaker.channels if recipe.sagemaker is not None else {}
     if "train" in channels:  # a folder for each split, beside the other channels
         replaced = f" in place of {path}" if (path := tasks[0].options.get("path")) else ""
         shown = ", ".join(uri.partition("?")[0] for uri in channels.values())

@@ -9,12 +9,12 @@ from dataclasses import fields
 from pathlib import Path
 
 from rlvr.config.recipe import Recipe
+from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError, Problem
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.container.topology import Topology
 from rlvr.sagemaker.reward_hosts import is_loopback, reward_host_problems
-from rlvr.sagemaker.settings import DAY_S, InstanceGroup, SageMakerSettings
 from rlvr.sagemaker.upload import PROJECT
 
 _MAX_RUNTIME_S = 28 * DAY_S  # the service's limit, which its model lacks

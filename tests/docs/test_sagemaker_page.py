@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sagemaker.settings import SageMakerSettings
+from rlvr.config.sagemaker import SageMakerSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "sagemaker.md").read_text(encoding="utf-8")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
 from rlvr.sagemaker import plan as planning
 from rlvr.sagemaker.cost import cost_lines
 from rlvr.sagemaker.plan import make_plan
 from rlvr.sagemaker.request import request_problems
-from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
 from tests.conftest import REPOSITORY, Run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.recipe import Recipe, load_recipe
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.sagemaker import reward_hosts, upload, validation
-from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings
 from tests.support.sagemaker_emulator.submission import DEMO
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")

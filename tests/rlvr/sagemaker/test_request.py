@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rlvr.config.recipe import load_recipe
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.quotas import required_quotas
-from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings, settings_of
 from rlvr.sagemaker.validation import settings_problems
 from tests.support.cases import cases
 
@@ -234,7 +234,8 @@ def test_the_environment_has_the_containers_variables() -> None:
     groups = "[{name: gpus, instance_type: ml.g6e.12xlarge}, {name: cpus, instance_type: ml.c5.xlarge, role: judge}]"
     words = ["--sagemaker.instance_type", "null", "--sagemaker.instance_groups", groups]
     recipe = load_recipe(QLORA, [*words, "--sagemaker.max_runtime_s", "3600"])
-    assert request.job_environment(recipe, settings_of(recipe)) == {
+    assert recipe.sagemaker is not None
+    assert request.job_environment(recipe, recipe.sagemaker) == {
         "GRPO_RECIPE": "recipe.yaml",
         "GRPO_LAUNCHER": "zero3",
         "GRPO_MAX_RUNTIME_S": "3240",

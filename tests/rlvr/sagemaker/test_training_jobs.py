@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr.sagemaker.settings import InstanceGroup
+from rlvr.config.sagemaker import InstanceGroup
 from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.job import EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.config.recipe import load_recipe
+from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.sagemaker import request, upload
-from rlvr.sagemaker.settings import SageMakerSettings
 from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.job import REGION, EmulatedJob
 from tests.support.sagemaker_emulator.service import TrainingService

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.recipe import load_recipe
+from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
-from rlvr.sagemaker.settings import InstanceGroup, SageMakerSettings, settings_of
 from tests.support.cases import cases
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
@@ -16,18 +16,20 @@ DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
 GROUPS = "--sagemaker.instance_groups"
 
 
-def with_words(*words: str) -> SageMakerSettings:
-    return settings_of(load_recipe(DEMO, words))
+def settings_of(*words: str) -> SageMakerSettings:
+    found = load_recipe(DEMO, words).sagemaker
+    assert found is not None
+    return found
 
 
-def test_a_recipe_without_the_section_has_the_defaults() -> None:
-    assert settings_of(load_recipe(DEMO)) == SageMakerSettings()
+def test_a_recipe_without_the_section_has_none() -> None:
+    assert load_recipe(DEMO).sagemaker is None
 
 
 @pytest.mark.parametrize("words", ['["API_KEY=hunter2hunter2"]', "{API_KEY: null, OTHER: hunter2hunter2}"])
 def test_a_wrong_environment_is_refused_without_its_values(words: str) -> None:
     with pytest.raises(InputError) as error:
-        with_words("--sagemaker.environment", words)
+        settings_of("--sagemaker.environment", words)
     assert error.value.kind == "wrong-type" and "hunter2" not in str(error.value)
 
 
@@ -42,7 +44,7 @@ def test_every_kind_of_value_reaches_its_field() -> None:
         "channels.train": "s3://b/t",
         "subnets": "[s]",
     }
-    found = with_words(*(f"--sagemaker.{key}={value}" for key, value in values.items()))
+    found = settings_of(*(f"--sagemaker.{key}={value}" for key, value in values.items()))
     assert found == SageMakerSettings(
         volume_gb=100,
         role="arn:aws:iam::111122223333:role/x",
@@ -55,7 +57,7 @@ def test_every_kind_of_value_reaches_its_field() -> None:
 
 
 def test_groups_are_read_with_their_roles() -> None:
-    found = with_words(
+    found = settings_of(
         "--sagemaker.instance_groups",
         "[{name: gpus, instance_type: ml.g6e.12xlarge, instance_count: 2}, "
         "{name: judges, instance_type: ml.c5.4xlarge, role: judge}]",
@@ -76,7 +78,7 @@ def test_the_section_is_not_part_of_the_runs_identity() -> None:
 @pytest.mark.parametrize(("words", "kind", "key", "why"), cases(__file__, "faulty"))
 def test_a_faulty_section_is_refused_with_the_key(words: list[str], kind: str, key: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
-        settings_of(load_recipe(DEMO, words))
+        load_recipe(DEMO, words)
     assert (caught.value.kind, caught.value.key) == (kind, f"sagemaker.{key}".rstrip(".")), why
 
 
@@ -84,7 +86,7 @@ def test_a_problem_in_the_file_has_the_line_of_the_key(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(DEMO.read_text() + "\nsagemaker:\n  instnce_type: ml.g5.xlarge\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        settings_of(load_recipe(path))
+        load_recipe(path)
     [problem] = caught.value.problems
     assert problem.line == path.read_text().splitlines().index("sagemaker:") + 2
     assert problem.suggestion == "instance_type"
@@ -103,12 +105,12 @@ def test_two_descriptions_of_the_hosts_are_refused_with_the_override_that_remove
     recipe.write_text(DEMO.read_text(encoding="utf-8") + section, encoding="utf-8")
     groups = ["--sagemaker.instance_groups", "[{name: gpus, instance_type: ml.g6e.12xlarge}]"]
     with pytest.raises(InputError) as caught:
-        settings_of(load_recipe(recipe, groups))
+        load_recipe(recipe, groups)
     away = "--sagemaker.instance_type null --sagemaker.instance_count null"
     assert away in str(caught.value) and "--sagemaker.instance_groups null" in str(caught.value)
     for words, types in (
         (away.split(), ["ml.g6e.12xlarge"]),
         (["--sagemaker.instance_groups", "null"], ["ml.g5.xlarge"]),
     ):
-        found = settings_of(load_recipe(recipe, [*(groups if away.split() == words else []), *words]))
-        assert [group.instance_type for group in found.groups] == types
+        found = load_recipe(recipe, [*(groups if away.split() == words else []), *words]).sagemaker
+        assert found is not None and [group.instance_type for group in found.groups] == types

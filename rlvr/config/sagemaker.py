@@ -6,7 +6,7 @@
       max_runtime_s: 14400
 
 Every key can be given on the command line: `--sagemaker.instance_type ml.g6e.12xlarge`. This module checks the section
-alone, and validation.py checks it against the recipe. A run does not read the section.
+alone; rlvr/sagemaker/validation.py checks it against the recipe.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rlvr.config.key_location import KeyLocation
-from rlvr.config.recipe import Recipe
 from rlvr.config.sections import Reader, read_fields
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 
 DAY_S = 24 * 3600
 
@@ -132,25 +131,14 @@ class SageMakerSettings:
         return None if not self.spot else self.max_wait_s or self.max_runtime_s + DAY_S
 
 
-def settings_of(recipe: Recipe) -> SageMakerSettings:
-    """Read the section of a recipe; the defaults if there is none.
-
-    Raises:
-        InputError: with all problems of the section.
-    """
-    at = KeyLocation.of("sagemaker", str(recipe.path), recipe.lines)
-    problems: list[Problem] = []
-    settings = _read_section({} if recipe.sagemaker is None else recipe.sagemaker, at, problems)
-    if problems:
-        raise InputError(problems=problems)
-    return settings
-
-
-def _read_section(value: Any, at: KeyLocation, problems: list[Problem]) -> SageMakerSettings:
+def read_settings(value: Any, at: KeyLocation, problems: list[Problem]) -> SageMakerSettings | None:
+    """Read the section, which is written at `at`; None if there is none."""
+    if value is None:
+        return None
     if not isinstance(value, dict):
         example = "sagemaker: {instance_type: ml.g6e.12xlarge}"
         problems.append(at.problem(f"must be a mapping, like {example}.", "wrong-type"))
-        return SageMakerSettings()
+        return None
     readers: dict[str, Reader] = {
         "instance_groups": _read_groups,
         "channels": _read_texts,
