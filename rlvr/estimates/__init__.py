@@ -84,15 +84,19 @@ class Estimate:
     def lines(self) -> list[str]:
         """Format the estimate for the terminal."""
         share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
-        rounds, rough = [], []
+        rounds = []
         if self.fits and self.setup.rounds > 1 and not self.setup.vllm:
             rounds = [
                 f"transformers makes a generation in {self.setup.rounds} rounds of at most {self.setup.at_once} "
                 "completions per GPU, as many as fit"
             ]
-        if not self.dense:
-            rough = ["note: a mixture of experts is estimated as if it were dense: a rough estimate"]
-        return [*self._table(), *self._verdict(), *self._advice(), *share, *rounds, *self._duration(), *rough]
+        limits = (
+            (not self.dense, "a mixture of experts is estimated as if it were dense: a rough estimate"),
+            (self.setup.optimizer.startswith("paged"), "a paged optimizer counts as GPU memory, and may leave it"),
+            (bool(self.setup.settings.get("lora_target_parameters")), "lora_target_parameters are not counted"),
+        )
+        notes = [f"note: {note}" for applies, note in limits if applies]
+        return [*self._table(), *self._verdict(), *self._advice(), *share, *rounds, *self._duration(), *notes]
 
     def _table(self) -> list[str]:
         rows: dict[str, list[float]] = {}

@@ -61,7 +61,9 @@ def find_artifact(folder: Path, run_dir: Path | None = None) -> Artifact:
 
 def _find_run(folder: Path, export: ExportRecord, run_dir: Path | None) -> Path:
     """The directory of an export's run: as named, beside the export, or in runs/."""
-    for candidate in [run_dir] if run_dir else [folder.absolute().parent / export.run, Path("runs", export.run)]:
+    near = folder.absolute().parent
+    candidates = [near / export.run, near.parent / "runs" / export.run, Path("runs", export.run)]
+    for candidate in [run_dir] if run_dir else candidates:
         with suppress(InputError):  # it has no record
             if read_record(candidate / RECORD).digest == export.result:
                 return candidate

@@ -145,6 +145,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_versions),
     Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "dtype")),
     Check(compatibility.check_optional_packages, reads=("use_liger_kernel",)),
+    Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,
         reads=("loss_type", "use_vllm", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),

@@ -138,6 +138,18 @@ def check_launcher(components: RunComponents) -> Iterable[Problem]:
     return launch.launch_problems(components.recipe, here=components.target.is_here)
 
 
+def check_cispo(components: RunComponents) -> Iterator[Problem]:
+    """CISPO's weights are cut at `epsilon_high`, whose default is meant for other losses."""
+    settings = components.settings
+    bound = settings.get("epsilon_high") or value_of(settings, "epsilon")
+    if settings.get("loss_type") == "cispo" and bound < 1:
+        message = (
+            f"loss_type: cispo cuts weights at {bound}, so those near 1 are all {bound}. Set epsilon_high: 5.0 "
+            "(docs/algorithms.md)."
+        )
+        yield Problem(message, "out-of-range", "epsilon_high", level="warning")
+
+
 def check_vespo(components: RunComponents) -> Iterator[Problem]:
     """VESPO multiplies vLLM's ratios of all tokens; a ratio of the sequence would count once for each token.
 

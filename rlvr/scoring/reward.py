@@ -114,7 +114,7 @@ MODULE_FIX = (
     "If it is a package, install it. If it is a file of yours, put its folder on PYTHONPATH, or write "
     "`sys.path.append(str(Path(__file__).parent))` above the import for a file in the same folder."
 )
-WHY = "/why"  # ends a column that explains scores: rlvr/reward_audit/explain.py asks for it, a run drops it
+WHY = "/why"  # ends a column that explains scores: rlvr/reward_audit/reward_call.py asks for it, a run drops it
 A_REWARD_IS = "a reward is a finite number, or None where the row can't be scored"
 
 

@@ -46,12 +46,16 @@ class MetricsTail:
 
 
 def metrics_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a log line under names that MLflow accepts."""
-    return {
-        metric_name(key): float(value)
-        for key, value in line.items()
-        if key not in ("step", "time") and isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """The numbers of a log line under unique names that MLflow accepts."""
+    metrics: dict[str, float] = {}
+    for key, value in line.items():
+        if key in ("step", "time") or isinstance(value, bool) or not isinstance(value, (int, float)):
+            continue
+        name = metric_name(key)
+        while name in metrics:
+            name += "_"
+        metrics[name] = float(value)
+    return metrics
 
 
 def metric_name(key: str) -> str:

@@ -34,7 +34,7 @@ class MLflowRun:
         self.uri: str = settings["tracking_uri"]
         self.folder = Path(settings["folder"])
         self.report = report
-        self.run_id: str = os.environ.get("MLFLOW_RUN_ID") or tracked_run(self.folder, "mlflow").get("run_id", "")
+        self.run_id: str = os.environ.get("MLFLOW_RUN_ID", "")
         self.client: Any = None
         self._has_rejected = False
 
@@ -54,12 +54,14 @@ class MLflowRun:
         """Find the run of this folder, or create one; report if the former run is gone."""
         make_store(self.uri)
         client = MlflowClient(tracking_uri=self.uri)
-        run = find_run(client, self.run_id) if self.run_id else None
+        remembered = tracked_run(self.folder, "mlflow").get("run_id", "")
+        known = [run_id for run_id in dict.fromkeys((self.run_id, remembered)) if run_id]
+        run = next((run for run_id in known if (run := find_run(client, run_id)) is not None), None)
         if run is None:
-            if self.run_id:
-                missing = f"MLflow at {redact_uri(self.uri)} has no run {self.run_id}"
-                self.report(f"{missing}. A new run gets everything in metrics.jsonl.")
             run = client.create_run(self._experiment(client), run_name=self.settings["run_name"])
+            if known:
+                missing = f"MLflow at {redact_uri(self.uri)} has no run {known[0]}"
+                self.report(f"{missing}. A new run gets everything in metrics.jsonl.")
         else:
             client.update_run(run.info.run_id, status="RUNNING")
         self.run_id = run.info.run_id

@@ -16,10 +16,13 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.tracking.messages import describe_error, redact_uri
-from rlvr.tracking.mlflow_run import MLflowRun
+
+if TYPE_CHECKING:
+    from rlvr.tracking.mlflow_run import MLflowRun
 
 POLL_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -42,8 +45,9 @@ def wait_for_status(seconds: float, trainer_pid: int) -> str | None:
 def follow(run: MLflowRun, trainer_pid: int, report: Callable[[str], None]) -> None:
     """Keep the run up to date until the trainer has ended it, or has died."""
     where = f"MLflow at {redact_uri(run.uri)}"
+    causes: set[str] = set()  # of an outage
     status: str | None = None
-    is_failing, pause_s = False, 0.0
+    pause_s = 0.0
     while True:
         if status is None:
             status = wait_for_status(pause_s, trainer_pid)
@@ -54,15 +58,16 @@ def follow(run: MLflowRun, trainer_pid: int, report: Callable[[str], None]) -> N
         except Exception as error:
             if status == DIED or os.getppid() != trainer_pid:
                 return
-            if not is_failing:
-                advice = "Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
-                report(f"{where} {describe_error(error, run.uri)}. {advice}")
-            is_failing = True
+            cause = describe_error(error, run.uri)
+            if cause not in causes and len(causes) < 3:
+                advice = " Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
+                report(f"{where} {cause}.{'' if causes else advice}")
+            causes.add(cause)
             pause_s = POLL_S if status is not None else min(max(2 * pause_s, POLL_S), MAX_BACKOFF_S)
             continue
-        if is_failing:
+        if causes:
             report(f"{where} works again.")
-            is_failing = False
+            causes.clear()
         if status is not None:
             return
         pause_s = POLL_S
@@ -80,7 +85,12 @@ def main() -> None:
         with contextlib.suppress(OSError):  # the trainer may have died
             print(f"{below_bar}{console.wrap(f'  {text}', console.columns(output))}", file=output, flush=True)
 
-    if line := io.FileIO(0, closefd=False).readline():  # unbuffered: select sees the next line
-        settings = json.loads(line)
+    settings = json.loads(io.FileIO(0, closefd=False).readline() or "{}")  # unbuffered: select sees the next line
+    if settings:
+        try:
+            from rlvr.tracking.mlflow_run import MLflowRun  # takes seconds, and a broken installation raises
+        except Exception as error:
+            report(f"Not tracked in MLflow, which can't be imported: {type(error).__name__}: {error}")
+            raise
         # Not os.getppid(): the trainer may have died while this process imported MLflow.
         follow(MLflowRun(settings, report), settings["trainer_pid"], report)

@@ -98,7 +98,8 @@ def test_write_an_environment_does_what_the_page_says(
 ) -> None:
     follow("write-an-environment.md", tmp_path, monkeypatch, capfd, steps=4)
     steps = [line for line in read_metrics(tmp_path / "runs" / "my-first-tools" / "metrics.jsonl") if "reward" in line]
-    assert all(line["tools/call_frequency"] > 0.1 for line in steps), "learning is tests/recipes/test_demo_tools.py's"
+    # Too few steps to learn; tests/recipes/test_demo_tools.py trains until the model has learnt to call a tool.
+    assert all(line["tools/call_frequency"] > 0.1 for line in steps)
     assert any(line["rewards/environment/mean"] > 0 for line in steps)
 
 

@@ -221,7 +221,7 @@ def parts(path: Path) -> set[str]:
     model = recipe.settings["model_name_or_path"]
     family = [SHAPES[model][0], *(turn for turn in OPENED_TURNS if turn in model)] if model in SHAPES else []
     named = [*recipe.tasks, *recipe.rewards, *recipe.environments]
-    keys = ("use_peft", "load_in_4bit", "use_vllm", "scale_rewards", "beta")
+    keys = ("use_peft", "load_in_4bit", "use_vllm", "scale_rewards", "beta", "dynamic_sampling")
     return {*family, *(spec.name for spec in named), *(f"{key} {recipe.settings.get(key)}" for key in keys)}
 
 

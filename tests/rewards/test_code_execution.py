@@ -124,6 +124,11 @@ def test_options_change_how_the_program_is_extracted(completion: str, options: d
     assert code_execution([""], [completion], tests=[SUMS[:1]], **options) == [1.0], why
 
 
+def test_thoughts_opened_by_the_prompt_and_never_closed_hold_no_program() -> None:
+    assert code_execution(["Q\n<think>\n"], [RIGHT], tests=[SUMS]) == [0.0]
+    assert code_execution(["Q"], [RIGHT], tests=[SUMS], opened=True) == [0.0]
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed here")
 def test_programs_in_cpp_are_compiled_and_run() -> None:
     plus = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"

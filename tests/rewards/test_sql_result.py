@@ -100,6 +100,8 @@ BLOCK = "```sql\nSELECT count(*) FROM towns\n```"
         (BLOCK.replace("sql", "sqlite"), 1.0, "another label"),
         (BLOCK.replace("sql", ""), 1.0, "no label"),
         ("SELECT count(*) FROM towns;", 1.0, "the whole turn"),
+        (f"{BLOCK}\n```sql\nSELECT 1\n```", 0.0, "the last block is wrong"),
+        (f"<think>{BLOCK}</think>SELECT 1", 0.0, "only in thoughts"),
         ("```python\nSELECT count(*) FROM towns\n```", 0.0, "another language"),
         ("The answer is 6.", 0.0, "no query"),
         ("", 0.0, "nothing"),

@@ -346,3 +346,19 @@ def test_keys_that_make_a_step_faster_on_this_cpu_are_noted(
     problems = list(compatibility.check_cpu_speed(components))
     assert [problem.key for problem in problems] == expected
     assert {problem.level for problem in problems} <= {"note"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_warned", "why"),
+    [
+        ({"loss_type": "cispo"}, True, "epsilon, 0.2, is the bound"),
+        ({"loss_type": "cispo", "epsilon_high": 5.0}, False, "the bound of ScaleRL"),
+        ({"loss_type": "dapo"}, False, "its bounds are distances from 1"),
+    ],
+)
+def test_a_bound_that_cuts_all_of_cispos_weights_is_warned_of(
+    settings: dict[str, Any], is_warned: bool, why: str
+) -> None:
+    problems = check_components(make_components(settings)).problems
+    expected = [("out-of-range", "epsilon_high", "warning")] if is_warned else []
+    assert [(problem.kind, problem.key, problem.level) for problem in problems] == expected, why
