@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
@@ -110,9 +111,9 @@ _CANDIDATES = re.compile(r"\b(?:or|not)\b")
 _DIGIT = re.compile("[0-9]")
 
 
-def has_label(turn: str) -> bool:
-    """Whether a line begins with "A:", "Result:" or "Solution:"."""
-    return ":" in turn and _LABEL_LINE.search(turn) is not None
+def has_label(turn: str, end: int = sys.maxsize) -> bool:
+    """Whether a line before `end` begins with "A:", "Result:" or "Solution:"."""
+    return turn.find(":", 0, end) >= 0 and _LABEL_LINE.search(turn, 0, end) is not None
 
 
 def find_labelled(turn: str, others: Sequence[StatedAnswer]) -> list[StatedAnswer]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -128,6 +130,11 @@ def test_a_gold_that_cannot_be_read_is_not_held_against_the_model() -> None:
     assert check_answer("#### 42", "forty-two").correct is None
 
 
+def test_prose_can_be_switched_off() -> None:
+    assert check_answer("The answer is 42.", "42", prose=False).correct is False
+    assert check_answer("#### 42", "42", prose=False).correct is True
+
+
 @pytest.mark.parametrize(("completion", "text", "why"), cases(__file__, "completions"))
 def test_reads_plain_and_chat_completions(completion, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
     assert completion_text(completion) == text, why
@@ -221,6 +228,18 @@ def test_a_turn_that_is_too_long_is_not_read() -> None:
     verdict = check_answer("#### 42\n" + "x " * 2_500_000, "42")
     assert verdict.correct is False
     assert "longer" in verdict.why
+
+
+def test_the_module_imports_nothing_heavy() -> None:
+    code = "import sys, rlvr.verifiers.math; print(sorted({'torch', 'trl', 'datasets', 'sympy'} & set(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[4],
+    )
+    assert result.stdout.strip() == "[]"
 
 
 # ----------------------------------------------------------------------------------------------------------------------
