@@ -41,7 +41,8 @@ def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> 
 
 def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a recipe with TRL's defaults for all other keys."""
-    return {key: value for key, value in schema.defaults().items() if key not in schema.REFUSED} | dict(content)
+    refused = schema.REFUSED - schema.FIXED
+    return {key: value for key, value in schema.defaults().items() if key not in refused} | dict(content)
 
 
 def text_in_full(recipe: Recipe) -> str | None:

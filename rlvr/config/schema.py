@@ -44,12 +44,18 @@ OWN: dict[str, tuple[str, Any]] = {
     "rollout_check_steps": ("int", 10),
 }
 
-# Fields of TRL's classes that a recipe can't have; foreign_keys.yaml says what to do instead.
-REFUSED = frozenset(
+# Fields of TRL's classes that always have their default; recipe.yaml of a run has them.
+FIXED = frozenset(
+    {
+        *("ignore_data_skip", "label_smoothing_factor", "neftune_noise_alpha"),
+        *("remove_unused_columns", "save_only_model"),
+    }
+)
+# Those and others that a recipe can't have; foreign_keys.yaml says what to do instead.
+REFUSED = FIXED | frozenset(
     {
         *("enable_jit_checkpoint", "gradient_checkpointing", "gradient_checkpointing_kwargs", "hub_token"),
-        *("ignore_data_skip", "label_smoothing_factor", "neftune_noise_alpha", "num_generations_eval"),
-        *("remove_unused_columns", "reward_weights", "save_only_model", "transformers_continuous_batching_config"),
+        *("num_generations_eval", "reward_weights", "transformers_continuous_batching_config"),
         "use_transformers_continuous_batching",
     }
 )
