@@ -7,6 +7,6 @@ explain.py          explain the score of one row; reward_explanations.py does so
 red_team.py         find texts that earn a reward without being right
 attacks.py          the texts; copying.py has the copied parts of the prompts
 target.py           the rewards under attack: score texts on rows of the task
-correctness.py      what a text earns that it can't have earned by being right
+correctness.py      the part of a text's reward that no right answer explains
 findings.py         the result: table, verdict, JSON
 """

@@ -13,7 +13,7 @@ from rlvr.data.task import FROM_TRAINER
 from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.reward import WHY, Reward
 
-# Columns that runs and evaluations add to those of the data (see also `recorded_names`).
+# Columns that runs and evaluations write, in addition to the columns of the data (see also `recorded_names`).
 WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", STOPPED, SECONDS})
 
 
