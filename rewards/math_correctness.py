@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr import check_answers
 from rlvr.verifiers.math import DEADLINE_S, row_faults
+from rlvr.verifiers.math.lenient_match import match_leniently as match_leniently  # evaluation finds it here
 
 
 def math_correctness(

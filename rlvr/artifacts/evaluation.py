@@ -87,8 +87,8 @@ class Score:
         rewards: mean of each reward, by its label, over the rows that it scored.
         unscored_rewards: rows that a reward did not score, by its label. Empty for several tasks.
         by_source, by_difficulty: the accuracy for each value of these columns.
-        lenient: rows with the right answer in any form (rlvr/evaluation/lenient_match.py). None if the data has no
-            answers in text.
+        lenient: rows with the right answer in any form. None if the metric's file has no `match_leniently`, or the data
+            no answers in text.
         formatted: rows in the required form: each reward whose name ends in `_format` is 1. None without such a reward.
         right_without_format: rows with the right answer that are not in the required form.
     """

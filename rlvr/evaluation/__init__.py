@@ -7,7 +7,6 @@ output_folder.py    an earlier evaluation is not lost
 measured.py         which rows, which decoding: by the recipe
 engines.py          generate with transformers or vLLM
 answer_cache.py     keep answers, so that a killed evaluation continues
-lenient_match.py    match an answer with its reference whatever its form
 scores.py           records -> accuracy, its parts, pass@k, the difference of two models
 statistics.py       intervals and tests
 evaluation_file.py  evaluation.json, and the table in the terminal

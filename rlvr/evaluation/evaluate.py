@@ -15,13 +15,13 @@ from rlvr.data.task import RECORDED_COLUMNS
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
-from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import summarise
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.reward_audit.reward_call import completion_argument
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import report
+from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates, metrics_of
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read
@@ -92,7 +92,7 @@ def measure(
         samples: completions a row.
         description: of the progress bar; empty for none.
         cache: answers of earlier sessions, which are not generated again; new ones are added.
-        lenient: whether to add what is right whatever its form (rlvr/evaluation/lenient_match.py).
+        lenient: whether to add what is right whatever its form, by `match_leniently` of the metric's file.
         template_options: the recipe's `chat_template_kwargs`.
         player: plays the environments of the rows; None where the recipe has none.
 
@@ -119,11 +119,7 @@ def measure(
     if reports:
         raise RewardError("\n\n".join(reports))
     if lenient:
-        texts = [answer.text for _, answer in sorted(answers.items())]
-        golds = [record.get("final_answer") for record in records]
-        matches = match_leniently(texts, golds, [record["correct"] for record in records])
-        for record, match in zip(records, matches, strict=True):
-            record["lenient"] = match
+        _match_leniently(records, [answer.text for _, answer in sorted(answers.items())], metrics)
     records = sorted(utils.gather_object(records), key=lambda record: (record["row"], record["sample"]))
     if samples == 1:
         for record in records:
@@ -247,6 +243,20 @@ def _score(
             if name not in record:
                 record[name] = columns[name][number]
     return failures
+
+
+def _match_leniently(records: Records, texts: Sequence[str], metrics: Metrics) -> None:
+    """Add `lenient` to the records whose metric's file defines `match_leniently`."""
+    for task, metric in metrics.items():
+        match = companion_function(metric.function, "match_leniently")
+        rows = [row for row, record in enumerate(records) if record.get(TASK, "") == task]
+        if match is None or not rows:
+            continue
+        correct = [records[row]["correct"] for row in rows]
+        golds = [records[row].get("final_answer") for row in rows]
+        matches = match([texts[row] for row in rows], correct, final_answer=golds)
+        for row, matched in zip(rows, matches, strict=True):
+            records[row]["lenient"] = matched
 
 
 def _kept_columns(data: Dataset, metrics: Metrics) -> list[str]:

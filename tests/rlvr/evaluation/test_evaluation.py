@@ -29,7 +29,6 @@ from rlvr.evaluation.evaluation_file import (
     score_in_words,
     write_evaluation,
 )
-from rlvr.evaluation.lenient_match import match_leniently
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,
@@ -53,6 +52,7 @@ from rlvr.evaluation.statistics import (
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
+from rlvr.verifiers.math.lenient_match import match_leniently
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -335,7 +335,7 @@ def test_a_difficulty_of_few_values_is_told_by_value_in_its_order() -> None:
 def test_a_lenient_match_is_right_whatever_its_form(
     text: str, gold: str | None, correct: bool | None, expected: bool | None, why: str
 ) -> None:
-    assert match_leniently([text], [gold], [correct]) == [expected], why
+    assert match_leniently([text], [correct], final_answer=[gold]) == [expected], why
 
 
 def test_what_is_right_without_the_format_is_counted() -> None:

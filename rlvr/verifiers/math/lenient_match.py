@@ -16,27 +16,32 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlvr.verifiers.math import check_answers, own_turn
+from rlvr.verifiers.completion_text import own_turn
+from rlvr.verifiers.math.grader import check_answers
 from rlvr.verifiers.math.numbers import read_number
 
 _NUMBER = re.compile(r"[-−]?[0-9]+(?:[,.][0-9]+)*(?:/[0-9]+)?")
 TAIL_LENGTH = 2000  # characters of a turn in which its last number is searched
 
 
-def match_leniently(texts: Sequence[str], golds: Sequence[object], correct: Sequence[bool | None]) -> list[bool | None]:
+def match_leniently(
+    texts: Sequence[str], correct: Sequence[bool | None], *, final_answer: Sequence[object]
+) -> list[bool | None]:
     """Say whether each completion is right whatever its form; None where there is no gold in text, or no verdict.
 
+    Evaluation calls the function of this name in the metric's file (rlvr/scoring/registry.py).
+
     Args:
-        texts, golds: the completions and their column `final_answer`.
+        texts, final_answer: the completions and their golds.
         correct: the verdicts of the metric.
     """
-    matches = [verdict if isinstance(gold, str) else None for gold, verdict in zip(golds, correct, strict=True)]
+    matches = [verdict if isinstance(gold, str) else None for gold, verdict in zip(final_answer, correct, strict=True)]
     unmatched = []
     for row, match in enumerate(matches):
         if match is False:
-            matches[row] = last_number_is(texts[row], str(golds[row]))
+            matches[row] = last_number_is(texts[row], str(final_answer[row]))
             unmatched += [] if matches[row] else [row]
-    verdicts = check_answers([texts[row] for row in unmatched], [str(golds[row]) for row in unmatched])
+    verdicts = check_answers([texts[row] for row in unmatched], [str(final_answer[row]) for row in unmatched])
     for row, verdict in zip(unmatched, verdicts, strict=True):
         matches[row] = bool(verdict.correct)
     return matches
