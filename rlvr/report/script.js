@@ -334,7 +334,7 @@ if (packed) {
       document.getElementById("unpacking").hidden = true;
       document.documentElement.dataset.ready = "true";
     } catch (error) {
-      document.getElementById("unpacking").textContent = `This browser can't unpack the completions (${error.message}). Open the page in a recent browser, or export them with scripts/rollouts.py.`;
+      document.getElementById("unpacking").textContent = `This browser can't unpack the completions (${error.message}). Open the page in a recent browser, or read the folder completions of the run.`;
     }
   }, 0));
 } else {

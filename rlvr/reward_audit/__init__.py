@@ -1,6 +1,6 @@
 """What rewards say of texts that exist already: saved completions, and texts that attack the rewards.
 
-completions.py      read saved completions; rollout_file.py writes them to one file
+completions.py      read saved completions
 reward_call.py      call a reward with them; missing_columns.py adds what the file lacks
 rescoring.py        score them again; score_summary.py has the statistics, score_file.py the tables in the terminal
 explain.py          explain the score of one row; reward_explanations.py does so in workers

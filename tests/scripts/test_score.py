@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rlvr.artifacts.run_lock import lock_run
 from scripts.score import main
+from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "score.py"
@@ -109,6 +112,30 @@ def test_why_shows_the_turn_the_columns_each_reward_and_the_total(rows: Path) ->
         "total              0 = 1 x 0 + 0.2 x 0",
     ):
         assert words in done.stdout
+
+
+@pytest.mark.parametrize("name", ["completions_00004.parquet", "first.parquet"], ids=["of a run", "joined"])
+def test_a_conversation_is_explained_from_its_file(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "completions").mkdir()
+    rows = [{"step": 4, "prompt": "p", "completion": CONVERSATION, "environment": 0.5, **TOOL_COLUMNS}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "completions" / "completions_00004.parquet")
+    monkeypatch.chdir(tmp_path)
+    page = (REPOSITORY / "docs" / "rollouts.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(block.replace("runs/demo-arithmetic/", "").replace("first.parquet", "completions/first.parquet"), {})
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "model_name_or_path: m\ntask: {name: arithmetic}\nmax_steps: 1\noutput_dir: runs/x\n"
+        "environment: {name: calculator}\nrewards: [{name: environment}]\n"
+    )
+    for words in ([], ["--why", "0"]):
+        assert main(["--config", str(recipe), f"completions/{name}", *words]) == 0
+        shown = capsys.readouterr().out
+        assert "Read from the file: environment" in shown and "0.5" in shown
+    assert "completion, 4 messages, cut off by max_tool_calling_iterations" in shown
+    assert "│ [result of run, 0.25 s]" in shown and '│ [turn 2, call without a result] run(code="1")' in shown
 
 
 def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_path: Path) -> None:
