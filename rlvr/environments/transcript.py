@@ -24,23 +24,18 @@ _LEAST_SHARE = 60  # characters of a text that always remain
 Turn = tuple[str, str]  # a label, such as a role, and a text
 
 
-def turns(content: Any, seconds: Sequence[float | None] = ()) -> list[Turn]:
+def turns(content: Any) -> list[Turn]:
     """Split a prompt or a completion into labels and texts. Plain text has the label "".
 
     In a completion of several messages, those of the model are numbered: "turn 2, assistant", "turn 2, call".
-
-    Args:
-        seconds: of the results of tools (`call_seconds`).
     """
     if not isinstance(content, list):
         return [("", _text(content))]
     messages = [item for item in content if isinstance(item, dict)]
-    times = _times(messages, seconds)
-    unanswered = _unanswered(messages)
     numbered = is_conversation(messages) and messages[0].get("role") == "assistant"
     turn, count = "", 0
     pairs: list[Turn] = []
-    for number, message in enumerate(messages):
+    for message in messages:
         role, text, calls = str(message.get("role") or ""), _text(message.get("content")), list(_calls(message))
         thoughts = message.get("reasoning_content") or message.get("thinking")
         if role == "assistant" and numbered:
@@ -48,14 +43,12 @@ def turns(content: Any, seconds: Sequence[float | None] = ()) -> list[Turn]:
             turn = f"turn {count}, "
             role = turn + role
         elif role == "tool":
-            role = f"result of {_name(message)}{times.get(number, '')}"
+            role = f"result of {_name(message)}"
         if isinstance(thoughts, str) and thoughts:
             pairs.append((f"{role}, thinking", thoughts))
         if text or not (calls or thoughts):
             pairs.append((role, text))
-        for place, (name, arguments) in enumerate(calls):
-            lost = number == unanswered[0] and place >= unanswered[1]
-            pairs.append((f"{turn}call{' without a result' if lost else ''}", _call_text(name, arguments)))
+        pairs += [(f"{turn}call", _call_text(name, arguments)) for name, arguments in calls]
     return pairs
 
 
@@ -83,13 +76,13 @@ def cut(row: Mapping[str, Any]) -> str:
     return _CUT.get(str(row.get(STOPPED)), "cut off" if row.get("ended") is False else "")
 
 
-def call_seconds(row: Mapping[str, Any]) -> list[float | None]:
-    """The seconds of each result of a tool, None for a call that reached no tool; empty if they are unknown."""
+def tool_seconds(row: Mapping[str, Any]) -> float | None:
+    """The seconds of all calls that reached a tool; None if they are unknown."""
     try:
-        seconds = json.loads(row.get(SECONDS) or "[]")
-        return [None if value is None else float(value) for value in seconds]
+        seconds = [value for value in json.loads(row.get(SECONDS) or "[]") if value is not None]
+        return float(sum(seconds)) if seconds else None
     except (TypeError, ValueError, RecursionError):
-        return []
+        return None
 
 
 def fit(pairs: Sequence[Turn], limit: int) -> list[Turn]:
@@ -156,22 +149,6 @@ def _call_text(name: str, arguments: Any) -> str:
         return line
     blocks = [f"  {key}:\n{textwrap.indent(_text(value), '    ')}" for key, value in arguments.items()]
     return "\n".join([name, *blocks])
-
-
-def _unanswered(messages: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """The number of the last message with calls, and how many of its calls have a result."""
-    asking = [number for number, message in enumerate(messages) if message.get("tool_calls")]
-    last = asking[-1] if asking else len(messages)
-    return last, sum(message.get("role") == "tool" for message in messages[last:])
-
-
-def _times(messages: Sequence[Mapping[str, Any]], seconds: Sequence[float | None]) -> dict[int, str]:
-    """The seconds of each result, by the number of its message; empty where they can't be assigned."""
-    results = [number for number, message in enumerate(messages) if message.get("role") == "tool"]
-    if len(results) != len(seconds):
-        return {}
-    pairs = zip(results, seconds, strict=True)
-    return {number: f", {value:.3g} s" for number, value in pairs if value is not None}
 
 
 def _name(message: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr.data.io import read_rows
 from rlvr.data.task import RECORDED_COLUMNS, TEXT_COLUMNS
-from rlvr.environments.transcript import Turn, as_json, call_seconds, turns
+from rlvr.environments.transcript import Turn, as_json, turns
 from rlvr.errors import InputError
 from rlvr.formatting import is_number, shorten
 from rlvr.health.run_metrics import logged_rewards
@@ -59,7 +59,7 @@ class Rollout:
 
     @cached_property
     def turns(self) -> list[Turn]:
-        return turns(self.row["completion"], call_seconds(self.row))
+        return turns(self.row["completion"])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.environments.transcript import Turn, call_seconds, cut, fit, turns
+from rlvr.environments.transcript import Turn, cut, fit, turns
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, is_number, shorten
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, reference_of
 
@@ -105,7 +105,7 @@ def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
         for name, value in row.items()
         if is_number(value) and name not in NO_REWARDS
     )
-    shown = fit(turns(row["completion"], call_seconds(row)), COMPLETION_LIMIT)
+    shown = fit(turns(row["completion"]), COMPLETION_LIMIT)
     shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role
     return ShownAnswer(label, tuple(shown), rewards, row.get("correct"), cut(row))
 

@@ -238,26 +238,19 @@ class Browser {
   rewards(row) {
     const { data } = this, list = element("div", "explanations");
     data.rewards.forEach((name, place) => {
-      const weight = data.weights[place], says = data.why[row] ? data.why[row][name] : undefined;
+      const weight = data.weights[place];
       const head = element("p");
       head.append(element("b", "", `${name} ${figure(data.values[row][place])}`), element("span", "quiet", weight === null ? "" : ` × ${figure(weight)}`));
       list.append(head);
-      if (says) {
-        const lines = element("ul");
-        for (const line of says) lines.append(element("li", "", line));
-        list.append(lines);
-      }
     });
     const sum = element("p");
     sum.append(element("b", "", `total ${figure(data.total[row])}`));
     if (data.advantage[row] !== null) sum.append(element("span", "quiet", `, advantage ${figure(data.advantage[row])}`));
     list.append(sum);
-    if (data.rewards.some((name) => !(data.why[row] && data.why[row][name]))) {
-      const kind = { [BASE]: "/completions/evaluation_base.parquet", [TRAINED]: "/completions/evaluation_trained.parquet" }[data.stage[row]] ?? "";
-      const hint = element("p", "quiet", "Explain: ");
-      hint.append(element("code", "", `python scripts/score.py --config ${this.run}/recipe.yaml ${this.run}${kind} --why ${data.number[row]}`));
-      list.append(hint);
-    }
+    const kind = { [BASE]: "/completions/evaluation_base.parquet", [TRAINED]: "/completions/evaluation_trained.parquet" }[data.stage[row]] ?? "";
+    const hint = element("p", "quiet", "Explain: ");
+    hint.append(element("code", "", `python scripts/score.py --config ${this.run}/recipe.yaml ${this.run}${kind} --why ${data.number[row]}`));
+    list.append(hint);
     return list;
   }
 

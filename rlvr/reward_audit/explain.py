@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rlvr import console
 from rlvr.data.io import Row
-from rlvr.environments.transcript import as_text, call_seconds, cut, fit, is_conversation, labelled, turns
+from rlvr.environments.transcript import as_text, cut, fit, is_conversation, labelled, turns
 from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, one_line, shorten, visible
 from rlvr.reward_audit.rescoring import Scores
 from rlvr.reward_audit.reward_call import explanation, recorded_names
@@ -28,7 +28,7 @@ def texts(row: Row) -> list[tuple[str, list[str]]]:
     sections = [("prompt", _quote(as_text(prompt), PROMPT_LIMIT))] if prompt else []
     text, several = completion_text(completion), is_conversation(completion)
     if several:
-        shown = fit(turns(completion, call_seconds(row)), COMPLETION_LIMIT)
+        shown = fit(turns(completion), COMPLETION_LIMIT)
         title = ", ".join([f"completion, {len(completion):,} messages", *filter(None, [cut(row)])])
         sections.append((title, _quote(labelled(shown), len(labelled(shown)))))
     else:

@@ -74,8 +74,6 @@ def test_json_has_the_summary_and_each_row(rows: Path) -> None:
         ("answer_format", 0.25),
     ]
     assert content["scores"][2] == {"row": 2, "total": 1.0, "rewards": {"math_correctness": 1.0, "answer_format": 0.0}}
-    assert content["recorded"] == [{"name": "answer_format", "compared": 1, "differing": [2], "unread": []}]
-    assert content["groups"]["count"] == 2
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -135,7 +133,7 @@ def test_a_conversation_is_explained_from_its_file(
         shown = capsys.readouterr().out
         assert "Read from the file: environment" in shown and "0.5" in shown
     assert "completion, 4 messages, cut off by max_tool_calling_iterations" in shown
-    assert "│ [result of run, 0.25 s]" in shown and '│ [turn 2, call without a result] run(code="1")' in shown
+    assert "│ [result of run]" in shown and '│ [turn 2, call] run(code="1")' in shown
 
 
 def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_path: Path) -> None:
@@ -257,7 +255,6 @@ def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
             shown, now = (_skeleton(text) for text in (block, printed))
             assert shown and shown <= now, shown - now
     scores = json.loads((tmp_path / "runs" / "short" / "scores.json").read_text(encoding="utf-8"))
-    assert [one["differing"] for one in scores["recorded"]] == [[], []]
     assert len(scores["scores"]) == 96
 
 

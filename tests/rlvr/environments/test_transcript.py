@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rlvr.environments.transcript import as_text, call_seconds, cut, fit, turns, with_arguments, without_nulls
+from rlvr.environments.transcript import as_text, cut, fit, tool_seconds, turns, with_arguments, without_nulls
 from rlvr.reward_audit.rescoring import score, with_recorded_environment
 from rlvr.scoring.environment_reward import environment_reward
 from rlvr.scoring.reward import Reward
@@ -24,17 +23,15 @@ DEEP = "[" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("completion", "seconds", "expected", "why"),
+    ("completion", "expected", "why"),
     [
         *cases(__file__, "conversations"),
-        ([calls(("run", DEEP))], [], [["turn 1, call without a result", f"run({DEEP})"]], "no JSON"),
+        ([calls(("run", DEEP))], [["turn 1, call", f"run({DEEP})"]], "no JSON"),
     ],
 )
-def test_a_conversation_becomes_labels_and_texts(
-    completion: Any, seconds: Sequence[float | None], expected: list[list[str]], why: str
-) -> None:
+def test_a_conversation_becomes_labels_and_texts(completion: Any, expected: list[list[str]], why: str) -> None:
     for one in (completion, without_nulls(completion)):
-        assert [list(turn) for turn in turns(one, seconds)] == expected, why
+        assert [list(turn) for turn in turns(one)] == expected, why
 
 
 def test_no_text_of_a_message_looks_like_another_message() -> None:
@@ -51,15 +48,15 @@ def test_long_texts_are_shortened_and_short_ones_kept() -> None:
 @pytest.mark.parametrize(
     ("row", "reason", "seconds"),
     [
-        ({"stopped": "answer", "tool_seconds": "[0.5, null, 1]"}, "", [0.5, None, 1.0]),
-        ({"stopped": "iterations", "ended": False}, "cut off by max_tool_calling_iterations", []),
-        ({"stopped": "length", "tool_seconds": DEEP}, "cut off by max_completion_length", []),
-        ({"ended": False, "tool_seconds": "5"}, "cut off", []),
-        ({"stopped": 5, "tool_seconds": '[{"a": 1}]'}, "", []),
+        ({"stopped": "answer", "tool_seconds": "[0.5, null, 1]"}, "", 1.5),
+        ({"stopped": "iterations", "ended": False}, "cut off by max_tool_calling_iterations", None),
+        ({"stopped": "length", "tool_seconds": DEEP}, "cut off by max_completion_length", None),
+        ({"ended": False, "tool_seconds": "5"}, "cut off", None),
+        ({"stopped": 5, "tool_seconds": '[{"a": 1}]'}, "", None),
     ],
 )
-def test_the_columns_say_why_it_was_cut_and_the_seconds(row: Any, reason: str, seconds: list[float | None]) -> None:
-    assert (cut(row), call_seconds(row)) == (reason, seconds)
+def test_the_columns_say_why_it_was_cut_and_the_seconds(row: Any, reason: str, seconds: float | None) -> None:
+    assert (cut(row), tool_seconds(row)) == (reason, seconds)
 
 
 def test_rewards_get_arguments_as_objects_and_the_recorded_reward_of_the_environment() -> None:

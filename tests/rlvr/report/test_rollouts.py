@@ -64,15 +64,6 @@ def test_a_short_run_is_packed_completely(tmp_path: Path) -> None:
     assert dict(data["columns"][0])["source"].strip() == "addition"
 
 
-def test_rewards_are_explained_if_their_columns_exist(tmp_path: Path) -> None:
-    data = carried(write_report(write_run(tmp_path / "run", base=[False], trained=[True])))
-    held_out = data["stage"].index(TRAINED)
-    assert len(data["why"][held_out]["math_correctness"]) == 1
-    assert "answer_format" in data["why"][held_out]
-    in_training = data["stage"].index(1)
-    assert "math_correctness" not in (data["why"][in_training] or {}), "its final_answer was not logged"
-
-
 def test_a_conversation_is_packed_turn_by_turn(tmp_path: Path) -> None:
     item = Rollout(1, 0, "p", {"prompt": "p", "completion": CONVERSATION, **TOOL_COLUMNS}, (1.0,), 1.0, True)
     data = unpacked(pack(run_of(tmp_path), RunRollouts([item, rollout(1, 1, "p", "plain")], ("r",))))
@@ -81,9 +72,9 @@ def test_a_conversation_is_packed_turn_by_turn(tmp_path: Path) -> None:
         "turn 1, assistant",
         "turn 1, call",
         "turn 1, call",
-        "result of run, 0.25 s",
+        "result of run",
         "result of a tool",
-        "turn 2, call without a result",
+        "turn 2, call",
     ]
     assert (reason, none) == ("cut off by max_tool_calling_iterations", "")
     assert data["columns"] == [[["time in tools", "0.25 s"]], []]
@@ -91,12 +82,12 @@ def test_a_conversation_is_packed_turn_by_turn(tmp_path: Path) -> None:
     assert sum(len(text) for _, text in conversation) < 8200, "the long result is shortened"
 
 
-def test_a_report_imports_no_reward_outside_the_rewards_folder(tmp_path: Path) -> None:
+def test_a_report_runs_no_reward(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False], trained=[True])
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef trap(prompts, completions): return [0.0]\n")
     (folder / "recipe.yaml").write_text(f"rewards: [{{name: '{trap}:trap'}}]\n", encoding="utf-8")
-    assert set(carried(write_report(folder))["why"]) == {0}
+    write_report(folder)
     assert not (tmp_path / "sprung").exists()
 
 
