@@ -48,7 +48,7 @@ def score_file(recipe: Recipe, file: str, column: str, limit: int | None, output
     if len(rewards) > 1:
         console.info(f"\n{_disagreement_lines(disagreements, source.rows)}")
     if output is not None:
-        content = score_summary.as_dict(scores, recorded, groups, disagreements)
+        content = score_summary.as_dict(scores)
         _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
         console.info(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
@@ -173,7 +173,7 @@ def _disagreement_lines(disagreements: Sequence[score_summary.Disagreement], row
         lines += [f"    row {number:<{width}}   {text}" for text, number in quoted.items()]
     if len(disagreements) > MAX_DISAGREEMENTS:
         more_pairs = len(disagreements) - MAX_DISAGREEMENTS
-        lines.append(f"  and {more_pairs} more pairs, on fewer rows (--json has them all)")
+        lines.append(f"  and {more_pairs} more pairs, on fewer rows")
     return "\n".join(lines)
 
 

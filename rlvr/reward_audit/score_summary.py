@@ -156,29 +156,16 @@ def group_stats(rows: Sequence[Row], totals: Sequence[float | None], size: int) 
     return GroupStats(len(groups), sum(sizes), min(sizes), max(sizes), equal)
 
 
-def as_dict(
-    scores: Scores, recorded: Sequence[RecordedComparison], groups: GroupStats, disagreements: Sequence[Disagreement]
-) -> dict[str, Any]:
-    """All statistics and the scores of each row, for `score.py --json`."""
+def as_dict(scores: Scores) -> dict[str, Any]:
+    """The statistics of each reward and the scores of each row, for `score.py --json`."""
     labels = [reward.label for reward in scores.rewards]
     return {
         "rewards": [
-            {
-                "name": reward.name,
-                "label": reward.label,
-                "weight": reward.weight,
-                "gate": reward.gate,
-                "options": dict(reward.options),
-                **asdict(column_stats(scores.of(index))),
-                "failed": {str(number): error for number, error in scores.raised[index].items()},
-                "seconds_per_1000": 1000 * scores.seconds[index] / len(scores.values),
-            }
+            {"name": reward.name, "label": reward.label, "weight": reward.weight}
+            | asdict(column_stats(scores.of(index)))
             for index, reward in enumerate(scores.rewards)
         ],
         "total": asdict(column_stats(scores.totals)),
-        "recorded": [asdict(one) for one in recorded],
-        "groups": asdict(groups),
-        "disagreements": [asdict(one) for one in disagreements],
         "scores": [
             {"row": number, "total": scores.totals[number], "rewards": dict(zip(labels, values, strict=True))}
             for number, values in enumerate(scores.values)
