@@ -6,8 +6,6 @@ result of a step depends neither on the steps of other rollouts in the same proc
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import math
 import pickle
@@ -16,6 +14,7 @@ from typing import Any
 
 from rlvr.environments.loading import load_environment
 from rlvr.scoring.call_conditions import seed_random_numbers
+from rlvr.scoring.reward import await_value
 
 
 def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
@@ -33,21 +32,21 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
 
     def reset(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
         objects[rollout] = environments[step["environment"]].build()
-        observation = _result_of(objects[rollout].reset(**step["row"]))
+        observation = await_value(objects[rollout].reset(**step["row"]))
         if observation is not None and not isinstance(observation, str):
             raise TypeError(f"reset returned {type(observation).__name__}, but should return text or None")
         return {"value": observation if observation is None else clean(observation)}
 
     def call(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
         try:
-            value = str(_result_of(getattr(objects[rollout], step["tool"])(**step["arguments"])))
+            value = str(await_value(getattr(objects[rollout], step["tool"])(**step["arguments"])))
             failed = False
         except (Exception, SystemExit) as error:  # an exception of a tool is a result, in TRL's words
             value, failed = str({"error": str(error) or type(error).__name__}), True
         return {"value": shorten(clean(value), max_output), "failed": failed}
 
     def reward(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
-        value = _result_of(objects[rollout].get_reward())
+        value = await_value(objects[rollout].get_reward())
         if isinstance(value, str):
             raise TypeError(f"get_reward returned the text {value!r}, but should return a finite number or None")
         number = None if value is None else float(value)
@@ -90,15 +89,6 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
         return result
 
     return serve
-
-
-def _result_of(value: Any) -> Any:
-    """The value itself, or the result of a coroutine: TRL's environments may be asynchronous."""
-    return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
-
-
-async def _await(value: Any) -> Any:
-    return await value
 
 
 def clean(text: str) -> str:
