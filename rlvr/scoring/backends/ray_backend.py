@@ -35,20 +35,13 @@ MIN_ROWS = 8  # per task: sending fewer costs more than they are worth
 
 @dataclass(frozen=True)
 class RewardSet:
-    """Rewards that a worker on a node loads together.
-
-    Attributes:
-        indices: of the rewards in the backend.
-        specs: what the worker loads, pickled.
-        judges: whether the rewards judge programs, and so use several processors at once.
-    """
+    """Rewards that a worker on a node loads together: their indices in the backend, and their pickled specs."""
 
     indices: list[int]
     specs: bytes
-    judges: bool
 
 
-RayTask = tuple[int, list[bytes], int]  # index of a reward set, items for its worker, processors that it could use
+RayTask = tuple[int, list[bytes]]  # index of a reward set, items for its worker
 
 
 class RayRewardBackend(RewardBackend):
@@ -77,12 +70,7 @@ class RayRewardBackend(RewardBackend):
         # On a node, a reward is local.
         specs = [replace(reward.spec, where=None) for reward in self.rewards if reward.spec is not None]
         self._sets = [
-            RewardSet(
-                indices,
-                specs=pickle.dumps([specs[index] for index in indices]),
-                judges=worker_group(self.rewards[indices[0]].function) is not None,
-            )
-            for indices in groups.values()
+            RewardSet(indices, pickle.dumps([specs[index] for index in indices])) for indices in groups.values()
         ]
         self._set_of = {index: number for number, one in enumerate(self._sets) for index in one.indices}
 
@@ -145,7 +133,7 @@ class RayRewardBackend(RewardBackend):
         tasks: list[RayTask] = []
         for start in range(0, rows, VALIDATED_ROWS):
             part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
-            tasks.append((number, [item("validate", reward=self._sets[number].indices.index(index), columns=part)], 1))
+            tasks.append((number, [item("validate", reward=self._sets[number].indices.index(index), columns=part)]))
         timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
         self.start()
         problems: list[str | None] = []
@@ -191,8 +179,7 @@ class RayRewardBackend(RewardBackend):
         number = self._set_of[calls[0].reward]
         reward_set = self._sets[number]
         pickled: dict[str, bytes] = {}
-        items = [call_item(call, reward_set.indices.index(call.reward), rows, pickled) for call in calls]
-        return number, items, len(rows) if reward_set.judges else 1
+        return number, [call_item(call, reward_set.indices.index(call.reward), rows, pickled) for call in calls]
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
         """Run tasks, and return the results of each one's items.
@@ -212,7 +199,7 @@ class RayRewardBackend(RewardBackend):
             [TaskResult(*result) for result in outcome["done"]]
             if "done" in outcome
             else [TaskResult("unavailable", why=outcome["lost"] or OUT_OF_TIME)] * len(items)
-            for (_, items, _), outcome in zip(tasks, reply["outcomes"], strict=True)
+            for (_, items), outcome in zip(tasks, reply["outcomes"], strict=True)
         ]
 
 

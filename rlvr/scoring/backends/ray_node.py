@@ -16,8 +16,7 @@ from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
 DESCRIBE_TIMEOUT_S = 60.0
-_pools: dict[tuple[bytes, str], tuple[int, WorkerPool]] = {}
-
+_pools: dict[tuple[bytes, str], WorkerPool] = {}
 
 _NOT_INSTALLED = "No module named 'rlvr'"
 
@@ -53,7 +52,7 @@ def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
     environment: dict[str, str] = {}
     digests = []
     for of_set in specs:
-        (result,) = _pool(of_set, folder, 1).map([item("describe")], timeout_s=DESCRIBE_TIMEOUT_S)
+        (result,) = _pool(of_set, folder).map([item("describe")], timeout_s=DESCRIBE_TIMEOUT_S)
         if result.status != "done":
             raise NodeUnsuitable(result.why)
         environment |= result.value["environment_info"]
@@ -61,17 +60,16 @@ def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
     return {"environment_info": environment, "digests": digests}
 
 
-def score(specs: bytes, folder: str, items: Sequence[bytes], timeout_s: float, cpus: int) -> list[Any]:
+def score(specs: bytes, folder: str, items: Sequence[bytes], timeout_s: float) -> list[Any]:
     """Run a worker's items one after the other; return `TaskResult` fields.
 
     Args:
         specs: of the rewards, pickled.
-        cpus: processors of the task, and so the number of programs that it judges at once.
 
     Raises:
         NodeUnsuitable: rewards can't be loaded here, or all workers are gone.
     """
-    pool = _pool(specs, folder, cpus)
+    pool = _pool(specs, folder)
     results = [_run(pool, data, timeout_s) for data in items]
     return [(result.status, result.value, result.why) for result in results]
 
@@ -84,16 +82,12 @@ def _run(pool: WorkerPool, data: bytes, timeout_s: float) -> TaskResult:
     raise NodeUnsuitable(result.why)
 
 
-def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
-    """The worker of this process for a set of rewards; a new one if the number of processors has changed."""
-    key = (specs, folder)
-    if key in _pools:
-        former_cpus, pool = _pools[key]
-        if former_cpus == cpus:
-            return pool
-        pool.close()
-    os.environ["GRPO_JUDGE_SLOTS"] = str(cpus)
-    pool = WorkerPool(
+def _pool(specs: bytes, folder: str) -> WorkerPool:
+    """The worker of this process for a set of rewards."""
+    if pool := _pools.get((specs, folder)):
+        return pool
+    os.environ["GRPO_JUDGE_SLOTS"] = "1"  # a task has one processor
+    pool = _pools[specs, folder] = WorkerPool(
         "rlvr.scoring.backends.local:prepare",
         processes=1,
         init_payload=specs,
@@ -101,7 +95,6 @@ def _pool(specs: bytes, folder: str, cpus: int) -> WorkerPool:
         folder=folder if Path(folder).is_dir() else None,
         start_s=START_TIMEOUT_S,
     )
-    _pools[key] = (cpus, pool)
     try:
         pool.start(1)
     except WorkerError as error:

@@ -1,7 +1,7 @@
 """Tasks of a Ray cluster that this process has joined: submit them, collect their results, cancel them.
 
-Ray places tasks, reserves processors for them, and reruns those that were lost with a node. This module decides how
-many processors a task gets, and cancels tasks when a batch times out.
+Ray places tasks, reserves a processor for each, and reruns those that were lost with a node. This module cancels tasks
+when a batch times out.
 """
 
 from __future__ import annotations
@@ -62,13 +62,10 @@ def handshake(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score(message: Mapping[str, Any]) -> dict[str, Any]:
-    tasks = message["tasks"]
-    cpus = _cpus_per_task([max_cpus for _, _, max_cpus in tasks])
     arguments = [
-        (message["specs"][number], message["folder"], items, message["timeout_s"], task_cpus)
-        for (number, items, _), task_cpus in zip(tasks, cpus, strict=True)
+        (message["specs"][number], message["folder"], items, message["timeout_s"]) for number, items in message["tasks"]
     ]
-    return _run(ray_node.score, arguments, cpus, message["end"])
+    return _run(ray_node.score, arguments, message["end"])
 
 
 def _nodes() -> dict[str, dict[str, Any]]:
@@ -77,32 +74,17 @@ def _nodes() -> dict[str, dict[str, Any]]:
     return {str(found["NodeID"]): found for found in nodes}
 
 
-def _cpus_per_task(max_cpus: Sequence[int]) -> list[int]:
-    """Processors of each task: one, or more if there are fewer tasks than processors.
-
-    Args:
-        max_cpus: processors that each task could use.
-    """
-    node_cpus = [int(found["Resources"]["CPU"]) for found in _nodes().values()] or [1]
-    share = max(1, min(max(node_cpus), sum(node_cpus) // max(len(max_cpus), 1)))
-    return [max(1, min(wanted, share)) for wanted in max_cpus]
-
-
-def _run(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], cpus: Sequence[int], end: float
-) -> dict[str, Any]:
+def _run(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], end: float) -> dict[str, Any]:
     """Run tasks; each outcome has the result as `done`, or the cause as `lost` ("": the batch timed out).
 
     Raises:
         Unreachable: no node is left.
     """
-    task = ray.remote(max_retries=MAX_RETRIES, retry_exceptions=[ray_node.NodeUnsuitable])(function)
+    task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES, retry_exceptions=[ray_node.NodeUnsuitable])(function)
 
     def submit(numbers: Iterable[int], strategy: str) -> dict[Any, int]:
-        return {
-            task.options(num_cpus=cpus[number], scheduling_strategy=strategy).remote(*arguments[number]): number
-            for number in numbers
-        }
+        of_strategy = task.options(scheduling_strategy=strategy)
+        return {of_strategy.remote(*arguments[number]): number for number in numbers}
 
     pending = submit(range(len(arguments)), "SPREAD")
     outcomes: list[dict[str, Any]] = [{"lost": ""} for _ in arguments]
