@@ -16,7 +16,6 @@ from rlvr.verifiers.code.asserts import assert_fault, imported_packages
 from rlvr.verifiers.code.cases import STDIO, Test, read_tests
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix
-from rlvr.verifiers.code.doubts import doubt, is_literal
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison, check_tolerance_applies
@@ -74,7 +73,7 @@ def read_problem(row: Mapping[str, Any], **options: Any) -> CodeProblem:
 def row_faults(options: JudgeOptions) -> list[str | None]:
     """Return for each row of the data why no program can be judged by its tests, or None.
 
-    What begins with "warning: " is a doubt: the tests can be run, but look wrong.
+    What begins with "warning: " is a doubt about a checker that accepts too much.
 
     Raises:
         InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.
@@ -83,7 +82,6 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     faults: list[str | None] = []
     languages, has_float = set(), False
     checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
-    literals: dict[int, list[Any]] = {}  # what calls expect, if that is the text of numbers; by row
     imports: dict[str, list[int]] = {}  # packages that asserts import, and their rows
     for row in range(len(options.tests)):
         try:
@@ -104,11 +102,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
             has_float = has_float or "float" in (submission.comparison, *(test.comparison for test in tests))
-            faults.append(doubt(submission.tests, submission.checker))
-            calls = [test for test in submission.tests if "call" in test]
-            if calls:
-                expected = [test.get("expected") for test in calls]
-                literals[row] = expected if all(map(is_literal, expected)) else []
+            faults.append(None)
         except InputError as error:
             faults.append(str(error))
     if languages and not has_float and not isinstance(options.comparison, list | tuple):
@@ -122,12 +116,6 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
-    if all(literals.values()):
-        for row, expected in literals.items():
-            faults[row] = faults[row] or (
-                "warning: the calls of all rows expect text that is a number or a bool, such as "
-                f"{expected[0]!r:.40}. A function that returns the value is wrong there. Write the value, not its text."
-            )
     for package in _not_importable(imports, options.allow_weak_sandbox):
         for row in imports[package]:
             faults[row] = (
@@ -137,7 +125,7 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
             )
     for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
         for row in rows:
-            faults[row] = faults[row] if fault is None or _is_error(faults[row]) else fault
+            faults[row] = faults[row] or fault
     return faults
 
 
@@ -159,10 +147,6 @@ def _not_importable(packages: Iterable[str], allow_weak_sandbox: bool) -> list[s
         package for package, judgement in zip(tried, judge_many(submissions), strict=True) if judgement.score == 1
     }
     return [package for package in unknown if package not in accepted]
-
-
-def _is_error(fault: str | None) -> bool:
-    return fault is not None and not fault.startswith("warning: ")
 
 
 def _missing_tests(options: JudgeOptions, row: int) -> str:

@@ -137,37 +137,3 @@ def test_asserts_that_no_program_passes_are_named(
 def test_an_entry_point_of_a_call_is_a_name(entry_point: str, is_valid: bool) -> None:
     [fault] = row_faults(JudgeOptions(tests=[[CALL]], entry_point=[entry_point]))
     assert (fault is None) == is_valid and (is_valid or "Solution.add" in str(fault))
-
-
-@pytest.mark.parametrize(
-    ("tests", "words", "why"),
-    [
-        ([{"input": "1\\n2", "output": "3"}], "input of test 1", "escaped twice"),
-        ([LINES, {"input": "1", "output": "2\\n3\\n"}], "output of test 2", "not in the first test"),
-        ([{"input": "a\\nb\n1", "output": "3"}], "", "text with escapes, on lines of its own"),
-        ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "[2]"}], "expect text", "JSON text"),
-        ([{"call": [1], "expected": "[1, 2]"}, {"call": [2], "expected": "none"}], "", "a function that returns text"),
-        ([{"call": [1], "expected": "12"}], "expect text", "digits as text, in all rows"),
-    ],
-)
-def test_tests_that_seem_to_be_encoded_once_too_often_are_doubtful(tests: Any, words: str, why: str) -> None:
-    [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
-    assert (fault is not None and fault.startswith("warning: ") and words in fault) if words else fault is None, why
-
-
-@pytest.mark.parametrize(("tests", "is_doubtful", "why"), cases(__file__, "tests that contradict each"))
-def test_tests_that_contradict_each_other_are_doubtful(tests: Any, is_doubtful: bool, why: str) -> None:
-    [fault] = row_faults(JudgeOptions(tests=[tests], entry_point=["f"]))
-    assert (fault is not None and fault.startswith("warning: ") and "test 2" in fault) == is_doubtful, why
-    has_input = "input" in tests[0]
-    checker = "def check(input, output, expected):\n    return output.split() == expected.split()\n"
-    assert not has_input or row_faults(JudgeOptions(tests=[tests], checker=checker)) == [None], "several right outputs"
-
-
-@pytest.mark.parametrize(("expected", "is_doubtful", "why"), cases(__file__, "values of calls that"))
-def test_values_of_calls_that_are_text_in_all_rows_are_doubtful(
-    expected: list[Any], is_doubtful: bool, why: str
-) -> None:
-    tests = [[{"call": [number], "expected": value}] for number, value in enumerate(expected)]
-    faults = row_faults(JudgeOptions(tests=tests, entry_point=["f"] * len(tests)))
-    assert [fault is not None and "expect text" in fault for fault in faults] == [is_doubtful] * len(tests), why
