@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rlvr.data.code import io_tests, problem_text
 from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, read_file, read_files
 from rlvr.data.input_checks import missing_column_error
 from rlvr.data.io import Row, find_splits
-from rlvr.data.splits import limit_rows, question_key
+from rlvr.data.splits import limit_rows, notes_on_dropped, question_key
 from rlvr.errors import InputError
 
 HUB_DATASET = "deepmind/code_contests"
@@ -28,20 +28,6 @@ _HUB_COLUMNS = (
 _PREPARED_COLUMNS = ("prompt", "reward_model")
 # A problem with limits outside these is dropped.
 _LONGEST_S, _LEAST_MB, _MOST_MB = 60.0, 4, 4096
-
-# Reasons to drop a problem.
-REASONS = {
-    "rating": "with a rating outside the band, or none",
-    "broken": "with an unreadable statement or tests, or unequal numbers of inputs and outputs",
-    "limits": "without plausible time and memory limits",
-    "no_tests": "with too few tests",
-    "image": "whose statement depends on an image",
-    "interactive": "that are interactive",
-    "files": "that read or write files instead of standard input and output",
-    "several_answers": "with several right answers, which need a checker",
-    "doubled": "that occur twice, under different names",
-}
-EXAMPLES = 5  # dropped problems that a note names
 
 
 @dataclass(frozen=True)
@@ -55,30 +41,6 @@ class ContestProblem:
     memory_mb: float
     files: str  # named by the columns of the dataset; "" for standard input and output
     unanswered: list[str]  # tests without an expected output, which were left out
-
-
-@dataclass
-class DropLog:
-    """Ids of dropped problems by reason, and numbers of dropped tests."""
-
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    unread: int = 0  # rows outside the band; only their rating was read
-    tests: Counter[str] = field(default_factory=Counter)
-    unanswered: list[str] = field(default_factory=list)
-
-    def drop(self, reason: str, problem: str) -> None:
-        self.problems.setdefault(reason, []).append(problem)
-
-    def notes(self) -> list[str]:
-        notes = []
-        for reason, words in REASONS.items():
-            ids = self.problems.get(reason, [])
-            if count := len(ids) + (self.unread if reason == "rating" else 0):
-                more = ", …" if len(ids[:EXAMPLES]) < count else ""
-                examples = f" ({', '.join(ids[:EXAMPLES])}{more})" if ids else ""
-                notes.append(f"Dropped {count:,} problems {words}{examples}.")
-        notes += [f"Left out {count:,} tests {words}." for words, count in self.tests.items() if count]
-        return notes + io_tests.note_on_unanswered(self.unanswered)
 
 
 def read_contests(
@@ -121,78 +83,84 @@ def choose_problems(
         place: where the rows are from, for messages.
         tests: "private", "public" or "all".
     """
-    dropped, seen = DropLog(), set[str]()
+    dropped: dict[str, list[str]] = {}  # ids of problems by reason
+    left_out: Counter[str] = Counter()  # tests by reason
+    outside, unanswered, seen = 0, list[str](), set[str]()
     splits: dict[str, list[tuple[ContestProblem, list[io_tests.Test]]]] = {"train": [], "validation": [], "test": []}
     # Held-out problems first, so that duplicates are dropped from the training rows.
     for split in ("test", "validation", "train"):
-        dropped.unread += raw[split].skipped
+        outside += raw[split].skipped
         for number, row in enumerate(raw[split].rows):
-            problem = _read_problem(row, number, f"{place}, {split} row {number}", band, generated, dropped)
-            scored = _select_tests(problem, tests, dropped) if problem is not None else None
-            if problem is None or scored is None:
+            row = _to_hub_format(row, number, f"{place}, {split} row {number}")
+            if not band[0] <= (row.get("cf_rating") or 0) <= band[1]:
+                outside += 1
                 continue
-            if (key := question_key(problem.question)) in seen:
-                dropped.drop("doubled", problem.id)
+            name = _problem_id(str(row["name"]))
+            try:
+                problem = _read_problem(row, name, generated)
+                scored = _select_tests(problem, tests, left_out)
+                if (key := question_key(problem.question)) in seen:
+                    raise io_tests.InvalidTests("the statement of another problem")
+            except io_tests.InvalidTests as error:
+                dropped.setdefault(str(error), []).append(name)
                 continue
             seen.add(key)
-            drawn = limit_rows(scored, max_tests, f"{seed}/tests/{problem.id}")
-            dropped.tests["at random, since they were more than max_tests"] += len(scored) - len(drawn)
+            unanswered += problem.unanswered
+            drawn = limit_rows(scored, max_tests, f"{seed}/tests/{name}")
+            left_out["at random, since they were more than max_tests"] += len(scored) - len(drawn)
             splits[split].append((problem, drawn))
-    return splits, dropped.notes()
+    notes = [f"Dropped {outside:,} problems with a rating outside the band, or none."] if outside else []
+    notes += notes_on_dropped(dropped, "problem")
+    notes += [f"Left out {number:,} tests {words}." for words, number in left_out.items() if number]
+    return splits, notes + io_tests.note_on_unanswered(unanswered)
 
 
-def _read_problem(
-    row: Row, index: int, where: str, band: tuple[int, int], generated: bool, dropped: DropLog
-) -> ContestProblem | None:
-    """Read a row of either format; None, and counted in `dropped`, if it is unusable."""
-    if "reward_model" in row:
-        row = _to_hub_format(row, index, where)
-    for column in ("name", "description", "private_tests"):
-        if column not in row:
-            raise missing_column_error(where, column, row, "docs/tasks.md describes both formats.", row=index)
-    problem = _problem_id(str(row["name"]))
-    rating = row.get("cf_rating") or 0
-    if not band[0] <= rating <= band[1]:
-        dropped.drop("rating", problem)
-        return None
-    try:
-        if not isinstance(row["description"], str) or not row["description"].strip():
-            raise io_tests.InvalidTests("no statement")
-        public = io_tests.pair_tests(row.get("public_tests"))
-        private = io_tests.pair_tests(row["private_tests"])
-        private += io_tests.pair_tests(row.get("generated_tests")) if generated else []
-    except io_tests.InvalidTests:
-        dropped.drop("broken", problem)
-        return None
+def _read_problem(row: Row, name: str, generated: bool) -> ContestProblem:
+    """Read a row of the hub's format.
+
+    Raises:
+        InvalidTests: it is unusable.
+    """
+    if not isinstance(row["description"], str) or not row["description"].strip():
+        raise io_tests.InvalidTests("no statement")
+    public = io_tests.pair_tests(row.get("public_tests"))
+    private = io_tests.pair_tests(row["private_tests"])
+    private += io_tests.pair_tests(row.get("generated_tests")) if generated else []
     rules = problem_text.parse_statement(row["description"]).output_rules
     public, without_output = io_tests.split_unanswered(public, rules)
-    unanswered = [f"{problem} public test {number}" for number in without_output]
+    unanswered = [f"{name} public test {number}" for number in without_output]
     private, without_output = io_tests.split_unanswered(private, rules)
-    unanswered += [f"{problem} private test {number}" for number in without_output]
+    unanswered += [f"{name} private test {number}" for number in without_output]
     time_s, memory_mb = _seconds(row.get("time_limit")), (row.get("memory_limit_bytes") or 0) / 1e6
     if not 0 < time_s <= _LONGEST_S or not _LEAST_MB <= memory_mb <= _MOST_MB:
-        dropped.drop("limits", problem)
-        return None
+        raise io_tests.InvalidTests("no plausible time and memory limits")
     files = f"{row.get('input_file') or ''} {row.get('output_file') or ''}".strip()
     question = row["description"].strip()
-    return ContestProblem(problem, int(rating), question, public, private, time_s, memory_mb, files, unanswered)
+    return ContestProblem(
+        name, int(row.get("cf_rating") or 0), question, public, private, time_s, memory_mb, files, unanswered
+    )
 
 
 def _to_hub_format(row: Row, index: int, where: str) -> Row:
     """Convert a row of the prepared format; its prompt contains the statement."""
-    prompt = row.get("prompt")
-    if isinstance(prompt, list):
-        prompt = "\n".join(str(message.get("content", "")) for message in prompt if message.get("role") == "user")
-    truth = (row["reward_model"] or {}).get("ground_truth")
-    if not isinstance(prompt, str) or not isinstance(truth, dict):
-        raise InputError(
-            f"{where}: it has the column reward_model, but neither the prompt nor the reward_model.ground_truth of the "
-            "prepared format, which docs/tasks.md describes.",
-            kind="invalid-row",
-            key="reward_model",
-            row=index,
-        )
-    return {**truth, "description": problem_text.strip_prompt(prompt)}
+    if "reward_model" in row:
+        prompt = row.get("prompt")
+        if isinstance(prompt, list):
+            prompt = "\n".join(str(message.get("content", "")) for message in prompt if message.get("role") == "user")
+        truth = (row["reward_model"] or {}).get("ground_truth")
+        if not isinstance(prompt, str) or not isinstance(truth, dict):
+            raise InputError(
+                f"{where}: it has the column reward_model, but neither the prompt nor the reward_model.ground_truth of "
+                "the prepared format, which docs/tasks.md describes.",
+                kind="invalid-row",
+                key="reward_model",
+                row=index,
+            )
+        row = {**truth, "description": problem_text.strip_prompt(prompt)}
+    for column in ("name", "description", "private_tests"):
+        if column not in row:
+            raise missing_column_error(where, column, row, "docs/tasks.md describes both formats.", row=index)
+    return row
 
 
 def _problem_id(name: str) -> str:
@@ -207,8 +175,12 @@ def _seconds(limit: Any) -> float:
     return float(limit.get("seconds") or 0) + float(limit.get("nanos") or 0) / 1e9
 
 
-def _select_tests(problem: ContestProblem, source: str, dropped: DropLog) -> list[io_tests.Test] | None:
-    """Return the tests that score a program; None, and counted in `dropped`, if they cannot score it fairly."""
+def _select_tests(problem: ContestProblem, source: str, left_out: Counter[str]) -> list[io_tests.Test]:
+    """Return the tests that score a program, and count the others.
+
+    Raises:
+        InvalidTests: they cannot score it fairly.
+    """
     chosen = {"private": problem.private, "public": problem.public, "all": [*problem.public, *problem.private]}[source]
     whole = io_tests.drop_truncated(chosen)
     once = io_tests.drop_shown(whole)
@@ -216,19 +188,17 @@ def _select_tests(problem: ContestProblem, source: str, dropped: DropLog) -> lis
     statement = problem_text.parse_statement(problem.question)
     all_tests = [*problem.public, *problem.private]
     for reason, applies in (
-        ("no_tests", not unseen),
-        ("image", problem_text.depends_on_image(statement)),
-        ("interactive", problem_text.is_interactive(statement)),
-        ("files", bool(problem.files or problem_text.named_files(statement))),
-        ("several_answers", _has_several_answers(problem, statement, all_tests)),
+        ("too few tests", not unseen),
+        ("a statement that depends on an image", problem_text.depends_on_image(statement)),
+        ("a dialogue with another program", problem_text.is_interactive(statement)),
+        ("files instead of standard input and output", bool(problem.files or problem_text.named_files(statement))),
+        ("several right answers, which need a checker", _has_several_answers(problem, statement, all_tests)),
     ):
         if applies:
-            dropped.drop(reason, problem.id)
-            return None
-    dropped.unanswered += problem.unanswered
-    dropped.tests["that are truncated"] += len(chosen) - len(whole)
-    dropped.tests["that occur twice"] += len(whole) - len(once)
-    dropped.tests["that the statement shows"] += len(once) - len(unseen)
+            raise io_tests.InvalidTests(reason)
+    left_out["that are truncated"] += len(chosen) - len(whole)
+    left_out["that occur twice"] += len(whole) - len(once)
+    left_out["that the statement shows"] += len(once) - len(unseen)
     return unseen
 
 

@@ -36,7 +36,7 @@ def pair_tests(column: Any) -> list[Test]:
     if isinstance(column, dict):
         inputs, outputs = column.get("input") or [], column.get("output") or []
         if len(inputs) != len(outputs):
-            raise InvalidTests(f"{len(inputs)} inputs, but {len(outputs)} outputs")
+            raise InvalidTests("unequal numbers of inputs and outputs")
         tests = [{"input": given, "output": expected} for given, expected in zip(inputs, outputs, strict=True)]
     else:
         tests = [{"input": test.get("input"), "output": test.get("output")} for test in column]
