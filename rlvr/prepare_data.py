@@ -106,16 +106,14 @@ def _compare(task: Task, against: str, *, drop: bool) -> tuple[Task, list[Row]]:
     ids = task.train["id"] if "id" in task.train.column_names else range(len(train))
     overlaps = [
         {
-            "train_id": ids[overlap.train],
+            "train_id": ids[train_row],
             "against": name,
-            "held_id": held_rows[overlap.held].get("id", held_rows[overlap.held].get("task_id", overlap.held)),
-            "same": overlap.same,
-            "share": round(overlap.share, 3),
-            "words": overlap.words,
+            "held_id": held_rows[held_row].get("id", held_rows[held_row].get("task_id", held_row)),
+            "share": round(share, 3),
         }
-        for overlap in pairs
+        for train_row, held_row, share in pairs
     ]
-    rows = {overlap.train for overlap in pairs}
+    rows = {train_row for train_row, _, _ in pairs}
     note = f"Compared {len(train):,} training rows with {len(held):,} of {name}: {len(rows):,} overlap"
     if not drop or not rows:
         return replace(task, notes=(*task.notes, f"{note}.")), overlaps
@@ -193,7 +191,7 @@ def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row
         console.info("\nThe closest overlaps; overlaps.jsonl lists all:")
         for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
             pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
-            console.info(f"  {pair}, {overlap['share']:.0%} of its words: {overlap['words']}")
+            console.info(f"  {pair}, {overlap['share']:.0%} of its words")
     split = next(iter(spreads))
     row = task.split(split)[0]
     console.info(f"\n── {split} row 0 {'─' * 60}\n{prompt_text(row['prompt'])}")

@@ -166,7 +166,7 @@ def _find_defect(row: Row, converted: Row) -> str:
 
 def _without_copies(rows: Sequence[Row], held_out: Sequence[str], seen: set[str], dropped: Dropped) -> list[Row]:
     """Leave out rows that overlap a held-out question, or ask the same as an earlier row; their keys are in `seen`."""
-    overlaps = {overlap.train for overlap in find_overlaps([row["question"] for row in rows], held_out)}
+    overlaps = {train for train, _, _ in find_overlaps([row["question"] for row in rows], held_out)}
     held_keys = set(map(question_key, held_out))
     kept = []
     for position, row in enumerate(rows):

@@ -100,7 +100,7 @@ def instruction_following(
         splits[split] = _convert_all(raw.get(split, []), split, path, notes)
     notes += hold_out_test(name, splits, test_fraction, seed)
     questions = {split: [row["question"] for row in splits[split]] for split in ("train", "test")}
-    leaked = {overlap.train for overlap in find_overlaps(questions["train"], questions["test"])}
+    leaked = {train for train, _, _ in find_overlaps(questions["train"], questions["test"])}
     splits["train"] = [row for number, row in enumerate(splits["train"]) if number not in leaked]
     notes.append(f"Dropped {len(leaked):,} training rows whose prompt overlaps a test prompt.")
     if not splits["train"]:

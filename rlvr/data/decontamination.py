@@ -1,7 +1,7 @@
 """Find training questions that an evaluation set contains, word for word or in long passages.
 
     overlaps = find_overlaps(["…", …], ["…", …])
-    dropped = {overlap.train for overlap in overlaps}
+    dropped = {train for train, held, share in overlaps}
 
 Texts are compared as words: lower case, without punctuation. Two texts overlap if all their words are equal, or if they
 share a passage of 13 words (GPT-3's measure: Brown et al., 2020, appendix C). A text of 5 to 12 words overlaps if the
@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from rlvr.data.io import Row
 from rlvr.errors import InputError
@@ -34,32 +33,17 @@ MAX_TEXTS = 10
 MIN_SHARE = 0.2
 
 _WORD = re.compile(r"\w+")
-_MAX_SHOWN = 40  # words of a passage
 _COLUMNS = ("question", "problem", "text", "description")
 
 Passage = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """A training text and a held-out text with common words.
+def find_overlaps(train: Sequence[str], held: Sequence[str]) -> list[tuple[int, int, float]]:
+    """Find all overlapping pairs, in the order of the training texts.
 
-    Attributes:
-        train, held: their positions in the two lists.
-        same: whether all their words are equal.
-        words: the longest common passage, cut after 40 words.
-        share: share of the held-out text's words in common passages, above 0 and up to 1.
+    Returns:
+        Tuples of the position in `train`, that in `held`, and the share of the held-out words in common passages.
     """
-
-    train: int
-    held: int
-    same: bool
-    words: str
-    share: float
-
-
-def find_overlaps(train: Sequence[str], held: Sequence[str]) -> list[Overlap]:
-    """Find all overlapping pairs, in the order of the training texts."""
     held_words = [tuple(split_words(text)) for text in held]
     held_by_words: dict[Passage, list[int]] = defaultdict(list)
     # Where the held-out texts have a passage of 13 words, or of all words of a shorter text: (text, start).
@@ -94,11 +78,12 @@ def find_overlaps(train: Sequence[str], held: Sequence[str]) -> list[Overlap]:
             for start in range(len(text) - size + 1):
                 passage = text[start : start + size]
                 _add_spans(spans, passage, [(other, start)], short.get(passage, set()))
-    overlaps = (
-        _build_overlap(pair, train[pair[0]], held_words[pair[1]], sorted(spans[pair]), pair in same)
-        for pair in sorted(spans)
-    )
-    return [overlap for overlap in overlaps if overlap.share >= MIN_SHARE]
+    covered = {pair: {word for span in found for word in range(*span)} for pair, found in spans.items()}
+    overlaps = [
+        (*pair, 1.0 if pair in same else len(words) / len(held_words[pair[1]]))
+        for pair, words in sorted(covered.items())
+    ]
+    return [overlap for overlap in overlaps if overlap[2] >= MIN_SHARE]
 
 
 def _add_spans(
@@ -112,29 +97,6 @@ def _add_spans(
         for position in positions:
             for other, start in places:
                 spans.setdefault((position, other), set()).add((start, start + len(passage)))
-
-
-def _build_overlap(
-    pair: tuple[int, int], train: str, held: Passage, spans: Sequence[tuple[int, int]], same: bool
-) -> Overlap:
-    """Join the common passages, at these spans of the held-out text."""
-    if same:
-        return Overlap(*pair, True, _cut(held), 1.0)
-    train_text = f" {' '.join(split_words(train))} "
-    covered: set[int] = set()
-    longest: Passage = ()
-    begin = 0
-    for number, (start, end) in enumerate(spans):
-        covered.update(range(start, end))
-        # Join overlapping passages if the training text contains the joined one.
-        joined = number > 0 and start <= spans[number - 1][1] and f" {' '.join(held[begin:end])} " in train_text
-        begin = begin if joined else start
-        longest = max(longest, held[begin:end], key=len)
-    return Overlap(*pair, False, _cut(longest), len(covered) / len(held))
-
-
-def _cut(words: Sequence[str]) -> str:
-    return " ".join([*words[:_MAX_SHOWN], "…"] if len(words) > _MAX_SHOWN else words)
 
 
 def split_words(text: str) -> list[str]:

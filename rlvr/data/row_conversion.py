@@ -13,7 +13,6 @@ from rlvr.data.input_checks import missing, missing_column_error, option_error, 
 from rlvr.data.io import READABLE, Row, may_be_hub_id
 from rlvr.data.task import RESERVED_COLUMNS, TEXT_COLUMNS
 from rlvr.errors import InputError
-from rlvr.formatting import count
 
 SHOWN_COLUMNS = 8  # in a note
 
@@ -53,26 +52,13 @@ def check_columns(columns: Mapping[str, str | None], fields: Sequence[str]) -> N
 
 
 def notes_on_columns(rows: Sequence[Row], columns: Mapping[str, str] | None) -> list[str]:
-    """Return notes on columns that are left out, and on answers that become other text."""
+    """Return notes on columns that are left out."""
     notes, names = [], {name for row in rows for name in row}
     if columns is None and (ignored := sorted(RESERVED_COLUMNS & names)):
         notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
     if columns is not None and (ignored := sorted(names - {"prompt", *columns.values()})):
         more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
         notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
-    values = [row.get((columns or {}).get("final_answer", "final_answer")) for row in rows]
-    if booleans := sum(isinstance(gold, bool) for gold in values):
-        notes.append(f"The final_answer of {count(booleans, 'row')} is true or false, kept as the text True or False.")
-    if floats := sum(isinstance(gold, float) and gold.is_integer() for gold in values):
-        notes.append(
-            f"The final_answer of {count(floats, 'row')} is a whole number with a decimal point, kept as text such as "
-            "72.0. exact_match does not accept 72 for it; math_correctness does."
-        )
-    if lists := sum(isinstance(gold, list) for gold in values):
-        notes.append(
-            f"The final_answer of {lists:,} rows is a list, kept as JSON text: exact_match accepts each of its texts, "
-            "math_correctness reads a tuple or an interval. For numbers in any order, write 1, 2 as text."
-        )
     return notes
 
 

@@ -79,7 +79,7 @@ def usable_rows(
                 dropped[converted] += 1
             else:
                 rows.append(converted)
-        copies = {overlap.train for overlap in find_overlaps([row["question"] for row in rows], held_out)}
+        copies = {train for train, _, _ in find_overlaps([row["question"] for row in rows], held_out)}
         splits[split] = [row for place, row in enumerate(rows) if place not in copies]
         held_out += [str(item["row"][columns[0]]) for item in items] if split != "train" else []
         if items:

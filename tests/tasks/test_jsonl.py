@@ -308,20 +308,3 @@ def test_other_rows_have_no_gold(tmp_path: Path) -> None:
     assert (
         jsonl(path=write(tmp_path / "a.jsonl", [{"prompt": "1 + 2?", "solution": "3"}]), test_fraction=0).gold is None
     )
-
-
-def test_golds_that_are_lists_are_noted(tmp_path: Path) -> None:
-    rows = [{"prompt": str(number), "answer": [number, 2] if number else "3"} for number in range(3)]
-    options = {"path": write(tmp_path / "a.jsonl", rows), "test_fraction": 0.0}
-    task = jsonl(**options, columns={"final_answer": "answer"})  # type: ignore[arg-type]
-    assert any("final_answer of 2 rows is a list" in note for note in task.notes)
-    assert not any("is a list" in note for note in jsonl(**options).notes), "another column stays a list"  # type: ignore[arg-type]
-
-
-def test_golds_that_become_other_text_are_noted(tmp_path: Path) -> None:
-    golds = [True, False, 72.0, 7.5, 3, "True"]
-    rows = [{"prompt": f"{number}?", "final_answer": gold} for number, gold in enumerate(golds)]
-    task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
-    assert task.train["final_answer"] == ["True", "False", "72.0", "7.5", "3", "True"]
-    assert any("final_answer of 2 rows is true or false" in note for note in task.notes)
-    assert any("final_answer of 1 row is a whole number with a decimal point" in note for note in task.notes)
