@@ -56,9 +56,3 @@ def test_the_share_that_ran_into_the_deadline_is_logged() -> None:
     golds = ["forty-two", "1"]
     math_correctness([""] * 2, ["#### 1"] * 2, final_answer=golds, log_metric=logged.__setitem__)
     assert logged == {"math_correctness/timed_out": 0.0, "math_correctness/unscored": 0.5}
-
-
-@pytest.mark.parametrize(("gold", "is_doubtful"), cases(__file__, "golds of words and"))
-def test_golds_of_words_and_a_number_are_doubtful(gold: str, is_doubtful: bool) -> None:
-    [fault] = validate_rows(final_answer=[gold])
-    assert (fault is not None and fault.startswith("warning: ")) == is_doubtful

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.extraction import extract_boxed, find_statements
-from rlvr.verifiers.math.normalize import FUNCTIONS
 from rlvr.verifiers.math.numbers import Number, format_number
 from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
@@ -143,19 +142,7 @@ def row_faults(golds: Sequence[object]) -> list[str | None]:
 def _doubt(gold: str) -> str | None:
     if gold.strip().lower() in _MISSING_VALUES:
         return f"warning: its final_answer '{gold}' looks like the text of a missing value"
-    if _mixes_words_and_numbers(gold):
-        return f"warning: its final_answer '{gold}' mixes words and a number, and the number alone is wrong"
     return None
-
-
-def _mixes_words_and_numbers(gold: str) -> bool:
-    """Whether a gold such as "Tom: 91" is read as a formula of the letters of its words."""
-    target = read_gold(gold)
-    if isinstance(target, str) or "\\" in target.text or not re.search("[0-9]", target.text):
-        return False
-    words = {word.lower() for word in re.findall(r"[A-Za-z]{3,}(?=[ :])|(?<=[ :])[A-Za-z]{3,}", target.text)}
-    has_formula = any(term.kind == "math" and re.search("[A-Za-z]", term.text) for term in terms_of(target.parsed))
-    return has_formula and not words <= {*FUNCTIONS.split(), "sqrt", "and"}
 
 
 def quote(text: str) -> str:
