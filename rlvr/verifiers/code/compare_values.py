@@ -9,7 +9,6 @@ value. It is for people: a policy must never see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -29,9 +28,9 @@ def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance
     """Return None if a returned value is the expected one, else a phrase that says what is wrong.
 
     Values are equal as by Python's `==`, if they consist of None, numbers, text, bytes, lists, tuples, dictionaries and
-    sets of exactly these types. Two exceptions: True is not 1, and nan is nan. 2 is 2.0. The expected value comes from
-    JSON, which has no tuples and only text keys. So a tuple equals a list, and the keys 1, True and None equal "1",
-    "true" and "null".
+    sets of exactly these types. Two exceptions, except in sets: True is not 1, and nan is nan. 2 is 2.0. The expected
+    value comes from JSON, which has no tuples and only text keys. So a tuple equals a list, and the keys 1, True and
+    None equal "1", "true" and "null".
 
     Args:
         expected: from the data, so its size and depth are trusted.
@@ -45,7 +44,7 @@ def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance
     limit = Tolerance(tolerance) if comparison == "float" else None
     try:
         if comparison == "unordered" and type(expected) in _LISTS:
-            return _kind_fault(expected, got) or _unordered_fault(expected, got, limit, 0)
+            return _kind_fault(expected, got) or _unordered_fault(expected, got)
         return _value_fault(expected, got, limit, 0)
     except RecursionError:  # the caller is deep in the stack already
         return "nested too deeply to be compared"
@@ -66,8 +65,6 @@ def _value_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: in
         return None
     if kind is dict:
         return _dict_fault(expected, got, tolerance, depth)
-    if kind in _SETS:
-        return _set_fault(expected, got, tolerance, depth)
     same = expected == got or (expected != expected and got != got)
     if not same and tolerance is not None and kind is float and type(got) in _REAL:
         same = tolerance.allows(expected, got)
@@ -94,15 +91,13 @@ def _kind_fault(expected: Any, got: Any) -> str | None:
 
 
 def _dict_fault(expected: dict[Any, Any], got: dict[Any, Any], tolerance: Tolerance | None, depth: int) -> str | None:
-    wanted = _by_key(expected)
+    wanted = {_json_key(key): value for key, value in expected.items()}
     for key, value in got.items():
-        # Removed, so that 1 and "1" can't both match one key.
-        matches = _take(wanted, key, None, depth)
-        if not matches:
-            matches = _take(wanted, _json_key(key), None, depth)
-        if not matches:
+        name = _json_key(key)
+        if type(key) not in _PLAIN or name not in wanted:
             return f"the key {describe_value(key)} is not expected"
-        if fault := _value_fault(expected[matches[0]], value, tolerance, depth + 1):
+        # Removed, so that 1 and "1" can't both match one key.
+        if fault := _value_fault(wanted.pop(name), value, tolerance, depth + 1):
             return _at(f"[{describe_value(key)}]", fault)
     return None
 
@@ -118,38 +113,19 @@ def _json_key(key: Any) -> Any:
     return key
 
 
-def _set_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: int) -> str | None:
-    if tolerance is not None and all(type(item) in (int, float) and item == item for item in (*expected, *got)):
-        # If any pairing of close numbers exists, pairing them in sorted order is one.
-        return _value_fault(sorted(expected), sorted(got), tolerance, depth)
-    return _unordered_fault(expected, got, tolerance, depth)
-
-
-def _unordered_fault(expected: Any, got: Any, tolerance: Tolerance | None, depth: int) -> str | None:
+def _unordered_fault(expected: Any, got: Any) -> str | None:
     """Match each item with a different equal item. The lengths are equal already."""
-    wanted = _by_key(expected)
-    for item in got:
-        if not _take(wanted, item, tolerance, depth):
-            return f"the item {describe_value(item)} is not expected" + (" so often" if _key(item) in wanted else "")
-    return None
-
-
-def _by_key(expected: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Return a table of the expected items. `got` is never put into a table: chosen hashes could make it slow."""
-    wanted: dict[Any, list[Any]] = {}
+    wanted: dict[Any, list[Any]] = {}  # `got` is never put into a table: chosen hashes could make it slow
     for item in expected:
         wanted.setdefault(_key(item), []).append(item)
-    return wanted
-
-
-def _take(wanted: dict[Any, list[Any]], item: Any, tolerance: Tolerance | None, depth: int) -> list[Any]:
-    """Remove an item that equals this one from the table. Returns it in a list, empty if there is none."""
-    candidates = wanted.get(_key(item), [])
-    for index, candidate in enumerate(candidates):
-        if _value_fault(candidate, item, tolerance, depth + 1) is None:
-            candidates[index], candidates[-1] = candidates[-1], candidate  # removed at the end, in constant time
-            return [candidates.pop()]
-    return []
+    for item in got:
+        left = wanted.get(_key(item), [])
+        index = next((index for index, one in enumerate(left) if _value_fault(one, item, None, 1) is None), None)
+        if index is None:
+            return f"the item {describe_value(item)} is not expected" + (" so often" if _key(item) in wanted else "")
+        left[index] = left[-1]  # removed at the end, in constant time
+        left.pop()
+    return None
 
 
 def _key(value: Any, depth: int = 0) -> Any:

@@ -59,13 +59,11 @@ VALUES = [
     ("exact", {(1, 2), (3,)}, {(3,), (1, 2)}, SAME, "tuples in a set"),
     ("exact", {frozenset({1}), frozenset({2})}, {frozenset({2}), frozenset({1})}, SAME, "sets in a set"),
     ("exact", {frozenset({1}): "a", frozenset({2}): "b"}, {frozenset({2}): "b", frozenset({1}): "a"}, SAME, "as keys"),
-    ("exact", {NAN}, {float("nan")}, SAME, "nan in a set"),
     ("exact", [], [], SAME, "nothing in it"),
     ("exact", 1, True, DIFFERENT, "True is not 1"),
     ("exact", True, 1, DIFFERENT, "and 1 is not True"),
     ("exact", [0], [False], DIFFERENT, "also in a list"),
     ("exact", {0: 1}, {False: 1}, DIFFERENT, "or as a key"),
-    ("exact", {0, 1}, {False, True}, DIFFERENT, "or in a set"),
     ("exact", 5, "5", DIFFERENT, "text is no number"),
     ("exact", "a", b"a", DIFFERENT, "bytes are no text"),
     ("exact", None, 0, DIFFERENT, "nothing is not 0"),
@@ -90,7 +88,6 @@ VALUES = [
     ("exact", 5, Everything(), DIFFERENT, "an object that equals everything"),
     ("exact", [5], [Everything()], DIFFERENT, "in a list"),
     ("exact", {"a": 5}, {"a": Everything()}, DIFFERENT, "in a dictionary"),
-    ("exact", {1}, {Everything()}, DIFFERENT, "in a set"),
     ("exact", {1: 1}, {Everything(): 1}, DIFFERENT, "as a key"),
     ("exact", 5, EveryNumber(5), DIFFERENT, "a subclass, even of the right value"),
     ("exact", [5], EveryList([5]), DIFFERENT, "of a list"),
@@ -99,7 +96,6 @@ VALUES = [
     ("float", [1.5, {"x": 2.5}], [1.5000001, {"x": 2.4999999}], SAME, "wherever it stands"),
     ("float", 3.0, 3, SAME, "a whole number for a float"),
     ("float", 1e9, 10**9 + 100, SAME, "relatively near"),
-    ("float", {0.5, 2}, {2, 0.50000001}, SAME, "in a set"),
     ("float", {"0.5": 1}, {"0.5": 1}, SAME, "keys are compared exactly"),
     ("float", math.inf, math.inf, SAME, "the same infinity"),
     ("float", 300000, 300000.1, DIFFERENT, "integers are exact"),
@@ -111,7 +107,6 @@ VALUES = [
     ("float", 1e308, 10**400, DIFFERENT, "an integer beyond all floats"),
     ("float", 1.0, 1 + 0.0000001j, DIFFERENT, "a complex number"),
     ("float", 1.0, True, DIFFERENT, "True is no number"),
-    ("float", {0.5}, {0.6}, DIFFERENT, "in a set"),
     ("unordered", [1, 2, 2], [2, 1, 2], SAME, "any order"),
     ("unordered", [[1, 2], [3]], [[3], [1, 2]], SAME, "of lists"),
     ("unordered", [{"a": 1}, {"a": 2}], [{"a": 2}, {"a": 1}], SAME, "of dictionaries"),
@@ -198,7 +193,7 @@ def test_unordered_ignores_order_only(items: list[Any], random: Any) -> None:
 
 
 @pytest.mark.parametrize("comparison", VALUE_COMPARISONS)
-@pytest.mark.parametrize("kind", [list, tuple, dict, frozenset])
+@pytest.mark.parametrize("kind", [list, tuple, dict])
 def test_values_nested_too_deeply_differ_without_an_error(comparison: str, kind: type) -> None:
     def nested(depth: int) -> Any:
         value: Any = 1
@@ -206,8 +201,7 @@ def test_values_nested_too_deeply_differ_without_an_error(comparison: str, kind:
             value = {"x": value} if kind is dict else kind([value])
         return value
 
-    shallow = 40 if kind is frozenset else 150
-    assert value_fault(nested(shallow), nested(shallow), comparison=comparison) is None
+    assert value_fault(nested(150), nested(150), comparison=comparison) is None
     reason = value_fault(nested(900), nested(900), comparison=comparison)
     assert reason is not None and len(reason) < 300
 
@@ -253,7 +247,6 @@ SAME_HASH = 2**61 - 1  # integers that differ by it have one hash
         ),
         ([[number] for number in range(100_000)], [[0]] * 100_000, "unordered", "lists"),
         ({str(number): 0 for number in range(100_000)}, dict.fromkeys(range(100_000), 0), "exact", "keys as text"),
-        ({float(number) for number in range(100_000)}, set(range(100_000)), "float", "numbers in a set"),
         ("x" * 10_000_000, "x" * 9_999_999 + "y", "exact", "long text"),
     ],
 )
