@@ -10,18 +10,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import random
 import sqlite3
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rlvr import InputError, Task
-from rlvr.data.input_checks import check_integer, check_limits, missing_column_error
+from rlvr import Task
+from rlvr.data.input_checks import check_integer
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import question_key, to_datasets
+from rlvr.data.splits import to_datasets
+from rlvr.data.usable_rows import usable_rows
 from rlvr.verifiers.sql_judge import MAX_ROWS
 from rlvr.verifiers.sql_queries import COPIES, SCHEMA, authorize, open_copy
 from rlvr.verifiers.sql_results import same_rows
@@ -59,29 +58,20 @@ def text_to_sql(
     Rows have `prompt`, `question`, `database`, `gold_query`, `source` and `id`.
     """
     name = "text_to_sql"
-    check_limits(name, limit_train=limit_train, limit_test=limit_test)
     check_integer(name, "seed", seed, 0)
     raw = read_splits(name, path, HUB_DATASET)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    splits: dict[str, list[Row]] = {"train": [], "validation": [], "test": []}
-    notes, held_out = [], set[str]()
-    for split, limit in (("test", limit_test), ("train", limit_train)):
-        rows, dropped, seen = raw.get(split, []), Counter[str](), 0
-        for number in random.Random(f"{seed}/{split}").sample(range(len(rows)), len(rows)):
-            if len(splits[split]) == limit:
-                break
-            seen += 1
-            row = _convert(rows[number], number, split, path or HUB_DATASET, Path(folder), single_turn, dropped)
-            if row is not None and question_key(row["question"]) not in held_out:
-                splits[split].append(row)
-        held_out |= {question_key(row["question"]) for row in splits[split]}
-        reasons = "".join(f"; {count:,} with {why}" for why, count in dropped.items())
-        notes.append(
-            f"Took {len(splits[split]):,} {split} rows of {seen:,} that were tried, with seed {seed}{reasons}."
-        )
-    if not splits["train"]:
-        message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {notes[-1]} Choose other files."
-        raise InputError(message, kind="empty-data", key="path")
+    splits, notes = usable_rows(
+        name,
+        path or HUB_DATASET,
+        raw,
+        COLUMNS,
+        lambda row, number, split: _convert(row, number, split, Path(folder), single_turn),
+        test_fraction=0,
+        seed=seed,
+        limit_train=limit_train,
+        limit_test=limit_test,
+    )
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold if single_turn else None, answer="gold_query")
 
 
@@ -89,20 +79,16 @@ def _gold(row: Mapping[str, Any]) -> str:
     return f"```sql\n{row['gold_query']}\n```"
 
 
-def _convert(
-    row: Row, number: int, split: str, source: str, folder: Path, single_turn: bool, dropped: Counter[str]
-) -> Row | None:
-    """Write the database of a row; None, counted in `dropped`, if its queries are of no use."""
-    for column in COLUMNS:
-        if not isinstance(row.get(column), str):
-            raise missing_column_error(f"{source}, {split} row {number}", column, row, row=number)
+def _convert(row: Row, number: int, split: str, folder: Path, single_turn: bool) -> Row | str:
+    """Write the database of a row; return why the row is of no use, if so."""
+    if not all(isinstance(row[column], str) for column in COLUMNS):
+        return "a value that is no text"
     question, context, gold = (row[column].strip() for column in COLUMNS)
     file = folder / f"{hashlib.blake2b(context.encode(), digest_size=12).hexdigest()}.db"
     try:
         tables = _prepare(file, context, gold, single_turn)
     except ValueError as reason:
-        dropped[str(reason)] += 1
-        return None
+        return str(reason)
     asked = f"The database:\n{tables}\n\n{SINGLE_TURN}" if single_turn else INSTRUCTION
     return {
         "prompt": [{"role": "user", "content": f"{question}\n\n{asked}"}],
