@@ -207,30 +207,18 @@ def test_a_band_of_ratings_includes_its_ends(tmp_path: Path, options: dict, rati
         ({"private_tests": None}, "too few tests", "null in place of tests"),
         ({"private_tests": columns(("3\n", "4\n"))}, "too few tests", "none but the one that the statement shows"),
         ({"private_tests": columns(("1\n", f"{'9 ' * 150}..."))}, "too few tests", "the only one breaks off"),
-        (
-            {"private_tests": {"input": ["1"], "output": []}},
-            "unequal numbers of inputs and outputs",
-            "an input without an output",
-        ),
+        ({"private_tests": {"input": ["1"], "output": []}}, "unequal numbers", "an input without an output"),
         ({"description": " "}, "no statement", "a blank one"),
-        ({"time_limit": None}, "no plausible time and memory limits", "no time limit"),
-        ({"time_limit": {"seconds": 0, "nanos": 0}}, "no plausible time and memory limits", "no time at all"),
-        ({"time_limit": {"seconds": 3600, "nanos": 0}}, "no plausible time and memory limits", "an hour"),
-        ({"memory_limit_bytes": 0}, "no plausible time and memory limits", "no memory"),
-        ({"story": "Add <image>."}, "a statement that depends on an image", "a formula that is a picture"),
-        ({"story": "This is an interactive problem."}, "a dialogue with another program", "another program answers"),
-        ({"input_file": "in.txt"}, "files instead of standard input and output", "a file, by the data's column"),
-        (
-            {"output": "Write it to output.txt."},
-            "files instead of standard input and output",
-            "a file, by the statement",
-        ),
-        ({"output": "Print any number above n."}, "several right answers, which need a checker", "by the statement"),
-        (
-            {"private_tests": columns(("5\n", "6\n"), ("5 \n", "7\n"))},
-            "several right answers, which need a checker",
-            "two outputs of one input",
-        ),
+        ({"time_limit": None}, "no plausible", "no time limit"),
+        ({"time_limit": {"seconds": 0, "nanos": 0}}, "no plausible", "no time at all"),
+        ({"time_limit": {"seconds": 3600, "nanos": 0}}, "no plausible", "an hour"),
+        ({"memory_limit_bytes": 0}, "no plausible", "no memory"),
+        ({"story": "Add <image>."}, "a statement that", "a formula that is a picture"),
+        ({"story": "This is an interactive problem."}, "a dialogue", "another program answers"),
+        ({"input_file": "in.txt"}, "files", "a file, by the data's column"),
+        ({"output": "Write it to output.txt."}, "files", "a file, by the statement"),
+        ({"output": "Print any number above n."}, "several right answers", "by the statement"),
+        ({"private_tests": columns(("5\n", "6\n"), ("5 \n", "7\n"))}, "several right answers", "two outputs"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -240,7 +228,8 @@ def test_what_cannot_be_scored_justly_is_dropped_and_counted(
     file = write(tmp_path / f"rows.{suffix}", [hub_row(1), hub_row(2, **fields)])
     task = code_contests(path=file, test_fraction=0)
     assert list(task.train["id"]) == ["1_A"], why
-    assert f"Dropped 1 problem: {reason} (2_A)." in task.notes, (why, task.notes)
+    [note] = [note for note in task.notes if note.startswith("Dropped 1 problem")]
+    assert note.startswith(f"Dropped 1 problem: {reason}") and note.endswith(" (2_A)."), why
 
 
 def test_five_dropped_problems_of_a_kind_are_named(tmp_path: Path) -> None:
