@@ -19,10 +19,6 @@ class MetricsTail:
         self.inode: int | None = None
         self.offset = 0
 
-    def is_same_file(self, status: os.stat_result) -> bool:
-        """Whether the file was only appended to since the last call."""
-        return status.st_ino == self.inode and status.st_size >= self.offset
-
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield complete lines. A line that is being written is left for the next call."""
         try:
@@ -30,7 +26,8 @@ class MetricsTail:
         except OSError:
             return
         with file:
-            if not self.is_same_file(status := os.fstat(file.fileno())):
+            status = os.fstat(file.fileno())
+            if status.st_ino != self.inode or status.st_size < self.offset:
                 self.inode, self.offset = status.st_ino, 0
             file.seek(self.offset)
             for raw in file:

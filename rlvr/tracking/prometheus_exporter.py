@@ -14,7 +14,6 @@ import contextlib
 import math
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,47 +37,40 @@ class Exporter(Collector):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._runs: dict[Path, tuple[MetricsTail, dict[str, float]]] = {}  # with the latest value of each key
-        self._lock = threading.Lock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         text = "1 for the status in run.json: running, interrupted, failed, trained or done."
         status = GaugeMetricFamily("grpo_training_status", text, labels=("run", "status"))
         text = "The last value of a metric, by its name in metrics.jsonl (docs/metrics.md)."
         metric = GaugeMetricFamily("grpo_training_metric", text, labels=("run", "name"))
-        with self._lock:
-            self._runs = dict(self._active_runs())
-            # The real name of the folder, which may be given as ".". Prometheus rejects a name that comes twice.
-            for name, folder in {folder.resolve().name: folder for folder in self._runs}.items():
-                for key, value in self._latest(folder).items():
-                    metric.add_metric((name, key), value)
-                with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
-                    if facts := directory.read_status(folder):
-                        status.add_metric((name, str(facts["status"])), 1.0)
-            yield GaugeMetricFamily("grpo_training_runs", "Exported runs.", len(self._runs))
+        # The real name of the folder, which may be given as ".". Prometheus rejects a name that comes twice.
+        runs = {folder.resolve().name: folder for folder in self._active_runs()}
+        for name, folder in runs.items():
+            for key, value in latest_metrics(folder).items():
+                metric.add_metric((name, key), value)
+            with contextlib.suppress(InputError):  # of a later version: its metrics are still valid
+                if facts := directory.read_status(folder):
+                    status.add_metric((name, str(facts["status"])), 1.0)
+        yield GaugeMetricFamily("grpo_training_runs", "Exported runs.", len(runs))
         yield status
         yield metric
 
-    def _active_runs(self) -> Iterator[tuple[Path, tuple[MetricsTail, dict[str, float]]]]:
+    def _active_runs(self) -> Iterator[Path]:
         for path in (self.folder / "metrics.jsonl", *self.folder.glob("*/metrics.jsonl")):
-            try:
-                status = path.stat()
-            except OSError:  # missing, or removed meanwhile
-                continue
-            if time.time() - status.st_mtime <= STALE_AFTER_S:
-                run = self._runs.get(path.parent)
-                # A resumed run, or a new one, replaces the file.
-                yield path.parent, run if run and run[0].is_same_file(status) else (MetricsTail(path), {})
+            with contextlib.suppress(OSError):  # missing, or removed meanwhile
+                if time.time() - path.stat().st_mtime <= STALE_AFTER_S:
+                    yield path.parent
 
-    def _latest(self, folder: Path) -> dict[str, float]:
-        """Read the new lines of a run. null (a value that could not be computed) becomes NaN."""
-        tail, latest = self._runs[folder]
-        for line in tail.lines():
-            for key, value in line.items():
-                if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-                    # A model may write a lone surrogate, which can't be encoded.
-                    latest[key.encode(errors="replace").decode()] = math.nan if value is None else float(value)
-        return latest
+
+def latest_metrics(folder: Path) -> dict[str, float]:
+    """The latest value of each metric of a run. null (a value that could not be computed) becomes NaN."""
+    latest: dict[str, float] = {}
+    for line in MetricsTail(folder / "metrics.jsonl").lines():
+        for key, value in line.items():
+            if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+                # A model may write a lone surrogate, which can't be encoded.
+                latest[key.encode(errors="replace").decode()] = math.nan if value is None else float(value)
+    return latest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

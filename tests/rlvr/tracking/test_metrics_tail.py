@@ -1,10 +1,12 @@
-"""Names of metrics. test_prometheus_exporter.py tests how the lines of a growing file are read."""
+"""The lines of a growing metrics.jsonl, and the names of metrics."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from rlvr.tracking.metrics_tail import metric_name, metrics_of
+from rlvr.tracking.metrics_tail import MetricsTail, metric_name, metrics_of
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,19 @@ def test_metric_names_are_accepted_by_mlflow(key: str, name: str, why: str) -> N
 def test_two_metrics_never_get_one_name() -> None:
     line = {"step": 3, "time": 1.5, "a(b": 1, "a)b": 2, "none": None, "words": "x", "yes": True}
     assert metrics_of(line) == {"a_b": 1.0, "a_b_": 2.0}
+
+
+def test_complete_new_lines_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(path)
+    assert [*tail.lines()] == [], "the file does not exist yet"
+    for part, steps in (('{"step": 1}\n{"step": 2, "lo', [1]), ('ss": 1.0}', []), ("\n", [2])):
+        with path.open("a") as file:
+            file.write(part)
+        assert [line["step"] for line in tail.lines()] == steps
+    path.write_text('{"step": 1}\n')
+    assert [line["step"] for line in tail.lines()] == [1], "truncated: the run is resumed from a checkpoint"
+    other = tmp_path / "new"
+    other.write_text("".join(f'{{"step": {step}}}\n' for step in range(1, 9)))
+    other.replace(path)
+    assert len([*tail.lines()]) == 8, "a new run has another file, which is longer"

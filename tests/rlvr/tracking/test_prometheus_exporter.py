@@ -108,43 +108,13 @@ def test_new_lines_are_read_and_rare_metrics_stay(tmp_path: Path) -> None:
     assert found[named("eval_accuracy")] == 0.5
 
 
-def test_an_incomplete_line_is_read_later(tmp_path: Path) -> None:
-    exporter = Exporter(write(tmp_path / "r", {"step": 1}))
-    with (tmp_path / "r" / "metrics.jsonl").open("a") as file:
-        for part, step in (('{"step": 2, "lo', 1), ('ss": 1.0}', 1), ("\n", 2)):
-            file.write(part)
-            file.flush()
-            assert samples(page_of(exporter))[named("step")] == step
-
-
-def test_a_line_that_is_no_json_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_or_unfinished_line_is_passed_over(tmp_path: Path) -> None:
     run = write(tmp_path / "r", {"step": 1})
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(b'\xff\xfe\n[1]\n{"step": "x", "loss": 1}\n')
-    write(run, {"step": 2})
+    write(run, {"step": 2}, {"step": 3, "loss": 1}, end="")
     found = samples(page_of(Exporter(tmp_path)))
     assert found[named("step")] == 2 and named("loss") not in found
-
-
-def test_a_run_that_begins_anew_has_no_figures_of_the_one_before(tmp_path: Path) -> None:
-    exporter = Exporter(tmp_path)
-    write(tmp_path / "r", {"step": 9, "eval_accuracy": 0.5})
-    page_of(exporter)
-    (tmp_path / "r").rename(tmp_path / "r.older")
-    write(tmp_path / "r", {"step": 1}, *({"step": step, "loss": 0.5} for step in range(2, 9)))  # longer than it was
-    found = samples(page_of(exporter))
-    assert found[named("step")] == 8
-    assert named("eval_accuracy") not in found
-    assert found[named("step", "r.older")] == 9
-
-
-def test_a_resumed_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
-    exporter = Exporter(tmp_path)
-    run = write(tmp_path / "r", {"step": 1}, {"step": 2}, {"step": 3, "kl": 1.0})
-    page_of(exporter)
-    (run / "metrics.jsonl").write_text('{"step": 1}\n')
-    found = samples(page_of(exporter))
-    assert found[named("step")] == 1 and named("kl") not in found
 
 
 def test_a_stale_run_is_left_out_until_it_goes_on(tmp_path: Path) -> None:
