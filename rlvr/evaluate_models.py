@@ -52,7 +52,7 @@ def evaluate(plan: EvaluationPlan, limit: int | None, interrupts: Sequence[int])
 
 
 def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:
-    """Write the record and the report of a run again, and add the results to its trackers."""
+    """Write the record and the report of a run again, and add results of all rows to its trackers."""
     is_run = (folder / directory.STATUS).is_file()
     if is_run:
         console.info(f"  {write_report(folder)}")
@@ -60,7 +60,7 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     if own is not None:
         renew_cards(folder, own)
     run = folder if is_run or adapter is None else adapter.resolve().parent
-    for message in final_results.add_results(run, folder, limit):
+    for message in final_results.add_results(run, folder) if limit is None else ():
         console.info(f"  {message}")
     if own is not None and measured and (folder / "recipe.yaml").is_file():
         record_evaluation(folder, load_recipe(folder / "recipe.yaml"), own.resolve().name)

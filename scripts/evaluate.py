@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Measure a model, or a model with an adapter, on the held-out rows of a recipe's task.
 
-    python scripts/evaluate.py --config RECIPE base                                          # before training
+    python scripts/evaluate.py --config RECIPE                                               # before training
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                   # the trained model
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
@@ -10,7 +10,7 @@
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
 completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
-is written again. A run that is in MLflow, W&B or trackio gets the results there (docs/tracking.md). Any recipe key can
+is written again. A run that is in MLflow or W&B gets the results there (docs/tracking.md). Any recipe key can
 be overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
 Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.
@@ -29,7 +29,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
-from rlvr.config import schema
 from rlvr.config.recipe import load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.errors import InputError
@@ -43,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=console.HelpFormatter,
         allow_abbrev=False,
-        usage="%(prog)s --config RECIPE [base] [options] [--key value …]",
+        usage="%(prog)s --config RECIPE [options] [--key value …]",
     )
     parser.add_argument("--config", required=True, type=Path, metavar="RECIPE", help="names task, rewards and model")
     parser.add_argument("--model", metavar="M", help="another model than the recipe's: a folder or a hub id")
@@ -73,12 +72,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[int]) -> int:
     """Check the options, then evaluate."""
-    one, both = "base evaluates the model before training, and --adapter the trained one", "--adapter A --compare base"
     alone = "--compare base needs --adapter: there is no model to compare the base with."
     sweep = "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots."
     rates = "--split train is for pass rates of the base. Add --samples 8, and leave --adapter out."
     for is_conflict, key, message in (
-        (_take_base(overrides) and options.adapter, "--adapter", f"{one}. For both, paired: {both}."),
         (options.compare and not options.adapter, "--compare", alone),
         (options.shots and options.samples, "--shots", sweep),
         (options.split == "train" and (options.adapter or not options.samples), "--split", rates),
@@ -123,20 +120,6 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
         allow_base_mismatch=options.allow_base_mismatch,
     )
     return evaluate_models.evaluate(plan, options.limit, interrupts)
-
-
-def _take_base(words: list[str]) -> bool:
-    """Remove the word "base" from the overrides, unless it is the value of a key."""
-    for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        if word.startswith("--") or (before.startswith("--") and "=" not in before):
-            continue
-        if word == "base":
-            del words[place]
-            return True
-        if schema.nearest(word, ["base"]):
-            raise InputError(f"{word} is no option. Did you mean base?", kind="invalid-override", key="base")
-    return False
 
 
 if __name__ == "__main__":

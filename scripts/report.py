@@ -4,9 +4,9 @@
     python scripts/report.py runs/a runs/b                       # compare b with a
     python scripts/report.py runs/a runs/b --out comparison.html
 
-The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced, also in
-the trackers that have the run. While a run is in progress, only --out outside its directory is allowed. docs/report.md
-describes the page. Exit codes: 0 written; 2 there is no such run directory, or the page can't be written.
+The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced. While a
+run is in progress, only --out outside its directory is allowed. docs/report.md describes the page. Exit codes:
+0 written; 2 there is no such run directory, or the page can't be written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.errors import InputError
-from rlvr.tracking.final_results import replace_pages
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -36,8 +35,6 @@ def main(words: Sequence[str] | None = None) -> int:
             else:
                 written = comparison.write_comparison(options.run_dirs, options.out)
         console.info(str(written))
-        for notice in replace_pages(options.run_dirs[-1]) if options.out is None else ():
-            console.error(notice)
     except InputError as error:
         console.error(str(error))
         return 2

@@ -4,9 +4,9 @@
     ...
     close_trackers(recipe, "FINISHED")           # after the report
 
-transformers and TRL log metrics and completions. This module adds what they lack: a W&B or trackio run that a resumed
-run continues, health findings as alerts, and evaluation and report at the end. A tracker that raises, or that does not
-answer in time, is dropped with a message, and training goes on.
+transformers and TRL log metrics and completions. This module adds what they lack: a W&B run that a resumed run
+continues, health findings as alerts there, and evaluation and report at the end. A tracker that raises, or that does
+not answer in time, is dropped with a message, and training goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import contextvars
 import copy
 import importlib
 import json
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -31,7 +30,6 @@ from rlvr.health import Finding
 from rlvr.tracking import final_results
 from rlvr.tracking.messages import describe_error, print_message
 
-OURS = ("wandb", "trackio")
 WAIT_S = 90.0  # an init that waits for W&B's own timeout of 20 s takes 45 s
 FINISH_WAIT_S = 330.0  # more than wandb_run.py's WANDB_FINISH_TIMEOUT
 EXIT_CODES = {"FINISHED": 0, "FAILED": 1, "KILLED": 75}
@@ -60,8 +58,8 @@ class LiveTracker:
             def call() -> None:
                 shown = copy.copy(args)
                 shown.to_dict = lambda: self._configuration(args)
-                if event == "on_train_begin" and state.is_world_process_zero and self.name in OURS:
-                    self._ours().start_run(self.recipe.output_dir, shown)
+                if event == "on_train_begin" and state.is_world_process_zero and self.name == "wandb":
+                    wandb_run().start_run(self.recipe.output_dir, shown)
                 getattr(self.callback, event)(shown, state, control, **kwargs)
 
             self._attempt(call)
@@ -74,20 +72,21 @@ class LiveTracker:
         return dict(json.loads(hide_url_users(json.dumps(shown, default=str))))
 
     def alert(self, finding: Finding) -> None:
-        """Show a finding about the run's health."""
+        """Show a finding about the run's health in W&B."""
         level = "ERROR" if finding.level == "alarm" else "WARN"
         text = f"Since step {finding.since_step:,}. {finding.fix} See {finding.page}"
-        if self.name in OURS:
-            self._attempt(lambda: self._ours().send_alert(finding.problem, text, level))
-
-    def _ours(self) -> Any:
-        """What this project adds to the tracker; imports its package."""
-        return importlib.import_module(f"rlvr.tracking.{self.name}_run")
+        if self.name == "wandb":
+            self._attempt(lambda: wandb_run().send_alert(finding.problem, text, level))
 
     def _attempt(self, call: Callable[[], None]) -> None:
         if self.name in self.report_to and (problem := attempt(call, WAIT_S)):
             self.report_to.remove(self.name)
             print_message(f"{self.name} {problem}. Training goes on without it; metrics.jsonl has everything.")
+
+
+def wandb_run() -> Any:
+    """What this project adds to W&B. wandb is an optional package."""
+    return importlib.import_module("rlvr.tracking.wandb_run")
 
 
 def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None]:
@@ -108,7 +107,7 @@ def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None
 
 
 def close_trackers(recipe: Recipe, outcome: str) -> None:
-    """End the run in W&B, and send evaluation and report to all trackers. An interrupted run sends them when resumed.
+    """End the run in W&B, and send evaluation and report to MLflow and W&B. An interrupted run sends them when resumed.
 
     Args:
         outcome: FINISHED, FAILED or KILLED.
@@ -116,8 +115,6 @@ def close_trackers(recipe: Recipe, outcome: str) -> None:
     if problem := attempt(lambda: _finish_wandb(EXIT_CODES[outcome]), FINISH_WAIT_S):
         print_message(f"W&B {problem}: it may lack the last metrics. `wandb sync` sends them.")
     if outcome != "KILLED":
-        if space := recipe.settings.get("trackio_space_id"):
-            os.environ["TRACKIO_SPACE_ID"] = space  # of the process that sends
         for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True):
             if not message.startswith("added to the run in MLflow"):  # which has had everything else all along
                 print_message(message)

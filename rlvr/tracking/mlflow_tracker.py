@@ -5,6 +5,8 @@
     ...
     tracker.close("FINISHED")
 
+The process sends new lines of metrics.jsonl. So nothing is queued in memory, and nothing is lost during an outage.
+
 transformers' own callback talks to the server in the training loop, and TRL adds 3 (accumulation steps) + 3 calls per
 step that each wait for an answer. A thread is no alternative: opening a store takes seconds of Python, which hold the
 GIL. docs/tracking.md is for users.
@@ -13,23 +15,34 @@ GIL. docs/tracking.md is for users.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
 from rlvr.formatting import flatten, hide_url_users
-from rlvr.tracking.messages import print_message, redact_uri
+from rlvr.tracking.messages import describe_error, print_message, redact_uri
 from rlvr.tracking.metrics_tail import metric_name
 from rlvr.tracking.tracked_run import default_tracking_uri, process_environment
 from rlvr.tracking.trackers import tracker_names
 
+if TYPE_CHECKING:
+    from rlvr.tracking.mlflow_run import MLflowRun
+
 PARAM_LENGTH = 500  # the limit of the oldest servers
+POLL_S = 1.0
+MAX_BACKOFF_S = 60.0
+DIED = ""  # the status of a trainer that ended without one
 
 
 def make_tracker(recipe: Recipe) -> MLflowTracker | None:
@@ -79,7 +92,7 @@ class MLflowTracker:
         """Start the process, which connects in the background and prints messages for the user."""
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from rlvr.tracking.mlflow_sender import main; main()"],
+                [sys.executable, "-c", "from rlvr.tracking.mlflow_tracker import main; main()"],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -117,3 +130,74 @@ def flatten_params(values: Mapping[str, Any]) -> dict[str, str]:
     """MLflow's parameters: the recipe's values by dotted key, without secrets."""
     shown = ((name, hide_url_users(str(value))) for name, value in flatten(values) if value != {})
     return {metric_name(name): text[:PARAM_LENGTH] for name, text in shown}
+
+
+def wait_for_status(seconds: float, trainer_pid: int) -> str | None:
+    """The status that the trainer has written, or DIED; None after some seconds."""
+    until = time.monotonic() + seconds
+    while True:
+        left = until - time.monotonic()
+        if select.select([0], [], [], max(0.0, min(left, POLL_S)))[0]:
+            return os.read(0, 100).decode().strip()
+        if os.getppid() != trainer_pid:  # a process that the trainer forked may keep standard input open
+            return DIED
+        if left <= POLL_S:
+            return None
+
+
+def follow(run: MLflowRun, trainer_pid: int, report: Callable[[str], None]) -> None:
+    """Keep the run up to date until the trainer has ended it, or has died."""
+    where = f"MLflow at {redact_uri(run.uri)}"
+    is_down = False
+    status: str | None = None
+    pause_s = 0.0
+    while True:
+        if status is None:
+            status = wait_for_status(pause_s, trainer_pid)
+        else:
+            time.sleep(pause_s)
+        try:
+            run.update("KILLED" if status == DIED else status)
+        except Exception as error:
+            if status == DIED or os.getppid() != trainer_pid:
+                return
+            if not is_down:
+                advice = "Training goes on; metrics.jsonl has everything. Missing lines are sent after the outage."
+                report(f"{where} {describe_error(error, run.uri)}. {advice}")
+            is_down = True
+            pause_s = POLL_S if status is not None else min(max(2 * pause_s, POLL_S), MAX_BACKOFF_S)
+            continue
+        if is_down:
+            report(f"{where} works again.")
+            is_down = False
+        if status is not None:
+            return
+        pause_s = POLL_S
+
+
+def main() -> None:
+    """The process that sends metrics.
+
+    Standard input has two lines: the settings as JSON, and the run's status at its end. If the trainer dies without a
+    status, the run is marked KILLED and this process ends.
+    """
+    # The trainer handles Ctrl-C and a cluster's SIGTERM, and decides when this process ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # MLflow prints addresses of runs on standard output
+
+    def report(text: str) -> None:
+        below_bar = "\n" if output.isatty() else ""
+        with contextlib.suppress(OSError):  # the trainer may have died
+            print(f"{below_bar}{console.wrap(f'  {text}', console.columns(output))}", file=output, flush=True)
+
+    settings = json.loads(io.FileIO(0, closefd=False).readline() or "{}")  # unbuffered: select sees the next line
+    if settings:
+        try:
+            from rlvr.tracking.mlflow_run import MLflowRun  # takes seconds, and a broken installation raises
+        except Exception as error:
+            report(f"Not tracked in MLflow, which can't be imported: {type(error).__name__}: {error}")
+            raise
+        # Not os.getppid(): the trainer may have died while this process imported MLflow.
+        follow(MLflowRun(settings, report), settings["trainer_pid"], report)

@@ -1,7 +1,7 @@
-"""Where a run is tracked: its id or name in each tracker, and the address of its MLflow store.
+"""Where a run is tracked: its id in MLflow and in W&B, and the address of its MLflow store.
 
-mlflow.json, wandb.json and trackio.json of a run directory hold no address: a run directory from elsewhere must not
-make this machine call a server.
+mlflow.json and wandb.json of a run directory hold no address: a run directory from elsewhere must not make this machine
+call a server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlvr.artifacts.directory import read_json, write_json
 
 # Defaults of the processes that talk to trackers; variables of the user win.
 _ENVIRONMENT = {
-    # mlflow_sender.py retries as long as the run lasts; MLflow itself retries seven times within four minutes.
+    # mlflow_tracker.py retries as long as the run lasts; MLflow itself retries seven times within four minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     # Training does not wait, so a slow server has time. MLflow's default of 120 s would report a dead one late.
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 from pathlib import Path
@@ -69,7 +70,14 @@ def send_results(run_dir: Path, results: Results) -> str:
     except wandb.errors.UsageError as error:
         hint = f"{error}. Set WANDB_MODE, WANDB_PROJECT and WANDB_ENTITY as in training"
         raise InputError(hint, kind="run-not-found") from error
-    results.log_to(wandb, live, run["run_id"])
+    if results.metrics:
+        live.log({"train/global_step": results.step, **results.metrics})
+    if results.files:
+        name = re.sub(r"[^\w.-]+", "-", f"{results.place or 'results'}-{run['run_id']}")[:128]
+        artifact = wandb.Artifact(name, type="evaluation")
+        for path, folder in results.files:
+            artifact.add_file(str(path), str(Path(folder, path.name)))
+        live.log_artifact(artifact)
     live.summary.update({**results.metrics, **({"verdict": results.verdict} if results.verdict else {})})
     live.finish()
     return "" if is_online else f", on disk: `wandb sync {Path(live.dir).parent}` sends it"

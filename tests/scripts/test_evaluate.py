@@ -86,7 +86,7 @@ def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command: Command, tmp_path: Path) -> None:
-    words = [*WORDS, "base", "--limit", "24", "--output"]
+    words = [*WORDS, "--limit", "24", "--output"]
     with subprocess.Popen(
         command(SCRIPT, *words, tmp_path / "killed"),
         cwd=REPOSITORY,
@@ -120,7 +120,7 @@ def test_an_evaluation_killed_by_sigkill_goes_on_without_repeating_a_row(command
 
 @pytest.mark.slow
 def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys: Capture) -> None:
-    words = [*WORDS, "base", "--limit", "6", "--samples", "4", "--temperature", "0.9", "--output"]
+    words = [*WORDS, "--limit", "6", "--samples", "4", "--temperature", "0.9", "--output"]
     assert script.main([*words, str(tmp_path / "whole")]) == 0
     shutil.copytree(tmp_path / "whole" / "answers", tmp_path / "again" / "answers")
     truncate_cache(tmp_path / "again", keep=8)
@@ -142,7 +142,7 @@ def test_samples_come_out_the_same_after_an_interruption(tmp_path: Path, capsys:
 
 @pytest.mark.slow
 def test_more_samples_and_more_rows_ask_only_for_what_is_new(tmp_path: Path) -> None:
-    words = [*WORDS, "base", "--output", str(tmp_path)]
+    words = [*WORDS, "--output", str(tmp_path)]
     assert script.main([*words, "--limit", "4", "--samples", "2"]) == 0
     before = answers(tmp_path)
     assert script.main([*words, "--limit", "6", "--samples", "3"]) == 0
@@ -236,26 +236,10 @@ def test_what_is_no_number_of_shots_is_refused(text: str) -> None:
     assert (error.value.kind, error.value.key) == ("invalid-value", "--shots")
 
 
-def test_the_word_base_is_told_from_the_value_of_a_key() -> None:
-    for words, expected in (
-        (["base"], True),
-        (["--task.shots", "4", "base"], True),
-        (["base", "--task.shots", "4"], True),
-        (["--run_name=x", "base"], True),
-        (["--run_name", "base"], False),
-        ([], False),
-    ):
-        left = list(words)
-        assert script._take_base(left) == expected, words
-        assert left == [word for word in words if not (expected and word == "base")]
-
-
 @pytest.mark.parametrize(
     ("words", "kind", "key", "why"),
     [
         (["--engine", "vllm"], "package-not-installed", "--engine", "an engine that isn't there"),
-        (["base", "--adapter", "runs/x/adapter"], "conflicting-keys", "--adapter", "both words at once"),
-        (["bse"], "invalid-override", "base", "a typo in the word base"),
         (["--compare", "base"], "conflicting-keys", "--compare", "nothing to compare with"),
         (["--limit", "0"], "out-of-range", "--limit", "no rows"),
         (["--samples", "9999"], "out-of-range", "--samples", "more samples than anyone means"),
@@ -310,7 +294,7 @@ def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progres
     from rlvr.artifacts.run_lock import lock_file, lock_run
     from rlvr.evaluation.evaluation_file import write_evaluation
 
-    words = [*WORDS, "base", "--limit", "2", "--output", str(tmp_path / "run")]
+    words = [*WORDS, "--limit", "2", "--output", str(tmp_path / "run")]
     with lock_run(tmp_path / "run"):  # as run_grpo.py holds it
         refused = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=REPOSITORY)
         with pytest.raises(InputError) as error, monkeypatch.context() as other_process:
@@ -349,11 +333,11 @@ def test_what_a_run_has_measured_is_not_replaced_by_less(tmp_path: Path, capsys:
     whole = Evaluation(base=score_of(250), trained=score_of(250))
     whole.write(tmp_path)
     (tmp_path / "run.json").write_text("{}")
-    assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
+    assert script.main([*WORDS, "--limit", "4", "--output", str(tmp_path)]) == 2
     assert "base, trained on 250 rows" in capsys.readouterr().err
     assert read_evaluation(tmp_path) == whole and not (tmp_path / "answers").exists()
     Evaluation(base=score_of(4), pass_at_k=PassAtK(8, "sampled")).write(tmp_path)
-    assert script.main([*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]) == 2
+    assert script.main([*WORDS, "--limit", "4", "--output", str(tmp_path)]) == 2
     assert "base, pass_at_k on 4 rows" in capsys.readouterr().err
 
 
@@ -404,7 +388,7 @@ def copy_with_other_weights(folder: Path) -> Path:
 
 
 def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys: Capture) -> None:
-    words = [*WORDS, "base", "--limit", "4", "--output", str(tmp_path)]
+    words = [*WORDS, "--limit", "4", "--output", str(tmp_path)]
     assert script.main(words) == 0
     file = next((tmp_path / "answers").iterdir())
     file.write_text(file.read_text().replace('"text"', '"txet"'))
@@ -416,7 +400,7 @@ def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys
 def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture, write_yaml: Callable[..., Path]) -> None:
     faulty = tmp_path / "faulty.py"
     faulty.write_text("def faulty(completions, **kwargs):\n    raise RuntimeError('out of ideas')\n")
-    words = [*WORDS, "base", "--limit", "4", "--rewards", json.dumps([{"name": str(faulty)}])]
+    words = [*WORDS, "--limit", "4", "--rewards", json.dumps([{"name": str(faulty)}])]
     assert script.main([*words, "--evaluation.metric", "faulty", "--output", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().err
     assert "out of ideas" in said and "The answers are kept" in said
@@ -443,6 +427,6 @@ def test_an_adapter_that_names_another_base_is_refused_unless_that_is_allowed(
     assert script.main([*words[:-4], "--adapter", str(moved), "--limit", "2", "--output", str(tmp_path / "out")]) == 0
     assert "it is measured on" in capsys.readouterr().out, "another machine's name for a model says nothing certain"
 
-    assert script.main([*WORDS, "base", "--limit", "2", "--output", str(tmp_path)]) == 0
+    assert script.main([*WORDS, "--limit", "2", "--output", str(tmp_path)]) == 0
     [earlier] = tmp_path.glob("evaluation.*.json")
     assert json.loads(earlier.read_text())["model"].endswith("tiny-programs"), "nothing that was measured is lost"

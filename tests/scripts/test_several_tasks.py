@@ -19,8 +19,8 @@ RECIPE = REPOSITORY / "recipes" / "math-and-code-qwen3-1.7b-qlora.yaml"
     [
         (prepare_data, ["--output", "OUT/data"]),
         (red_team, []),
-        (evaluate, ["base", "--shots", "0,2", "--output", "OUT"]),
-        (evaluate, ["base", "--samples", "4", "--output", "OUT"]),
+        (evaluate, ["--shots", "0,2", "--output", "OUT"]),
+        (evaluate, ["--samples", "4", "--output", "OUT"]),
     ],
 )
 def test_a_recipe_with_several_tasks_is_refused(tmp_path: Path, script: object, words: list[str]) -> None:

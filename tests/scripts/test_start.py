@@ -46,7 +46,7 @@ def test_help_imports_nothing_slow(script: str, tmp_path: Path) -> None:
     [
         ("run_grpo.py", RECIPE),
         ("run_grpo.py", (*RECIPE, "--check")),
-        ("scripts/evaluate.py", (*RECIPE, "base", "--output", ".")),
+        ("scripts/evaluate.py", (*RECIPE, "--output", ".")),
         ("scripts/prepare_data.py", (*RECIPE, "--output", "data")),
         ("scripts/sagemaker.py", ("plan", *RECIPE, "--instance_type", "ml.m5.2xlarge")),
         ("scripts/make_tiny_model.py", ()),

@@ -1,7 +1,7 @@
 """Start a program through the prefork server (tests/support/prefork.py), in place of `accelerate` or a script.
 
 python prefork_client.py accelerate launch --config_file X --num_processes 2 prefork_client.py run_grpo --config RECIPE
-python prefork_client.py scripts/evaluate.py --config RECIPE base
+python prefork_client.py scripts/evaluate.py --config RECIPE
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from rlvr import evaluate_models
 from rlvr.artifacts.evaluation import read_evaluation
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_run
-from rlvr.tracking.final_results import Results, add_results, metrics_of_results, replace_pages
+from rlvr.tracking.final_results import Results, add_results, metrics_of_results
 from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
 EVALUATION = {
@@ -48,7 +48,8 @@ def test_an_evaluation_belongs_to_the_run_of_its_adapter(tmp_path: Path, monkeyp
     runs: list[Path] = []
     monkeypatch.setattr("rlvr.tracking.final_results.add_results", lambda run, *_: runs.append(run) or [])
     for adapter in (tmp_path / "run" / "adapter", None):
-        evaluate_models._update_run(tmp_path / "other", adapter, None, measured=False)
+        for limit in (None, 100):  # an evaluation of the first rows must not replace the value of all
+            evaluate_models._update_run(tmp_path / "other", adapter, limit, measured=False)
     assert runs == [tmp_path / "run", tmp_path / "other"]
 
 
@@ -94,9 +95,6 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     elsewhere = tmp_path / "evaluations" / "hundred"
     write(elsewhere / "evaluation.json", EVALUATION)
     assert add_results(run_dir, elsewhere) == [f"added to the run in MLflow at {uri}"]
-    few = {**EVALUATION, "trained": {**EVALUATION["trained"], "accuracy": 1.0}}
-    write(elsewhere / "evaluation.json", few)
-    assert add_results(run_dir, elsewhere, limit=2) == [f"added to the run in MLflow at {uri}"]
     file = store_file(uri)
     assert file is not None
     with sqlite3.connect(file) as database:
@@ -105,7 +103,6 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
         status = database.execute("select status from runs").fetchone()
     assert metrics["eval/accuracy"] == 0.75 and metrics["eval/difference_low"] == -0.1
     assert metrics["eval/hundred/accuracy"] == 0.75, "results of another folder do not replace the run's own"
-    assert metrics["eval/hundred/first_2/accuracy"] == 1, "the first rows do not replace the newest value of all rows"
     assert "went from 25.0 % to 75.0 %" in tags["mlflow.note.content"]
     assert status == ("FINISHED",)
     artifacts = next((tmp_path / "artifacts").glob("*/artifacts"))
@@ -115,15 +112,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
         "report.html",
         "completions/evaluation_base.parquet",
         "evaluations/hundred/evaluation.json",
-        "evaluations/hundred/first_2/evaluation.json",
     }
-    # A new page replaces the former one, but not while the run goes on.
-    write(run_dir / "report.html", "again")
-    write(run_dir / "run.json", {"status": "running"})
-    assert replace_pages(run_dir) == []
-    write(run_dir / "run.json", {"status": "done"})
-    assert replace_pages(run_dir) == [f"added to the run in MLflow at {uri}"]
-    assert (artifacts / "report.html").read_text() == '"again"'
 
 
 def test_a_description_of_the_user_is_kept(run_dir: Path) -> None:
@@ -147,7 +136,6 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     remember_run(run, "mlflow", run_id="abc")
     [message] = add_results(run, run)
     assert "sqlite:///" in message and "MLFLOW_TRACKING_URI" in message
-    assert replace_pages(run) == []
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
