@@ -7,8 +7,8 @@
 
 It needs neither a model nor a GPU. FILE is JSON, JSONL or parquet with a column `completion`, a run directory (its
 sampled completions), or - for JSONL on standard input. Columns that a reward needs and the file lacks, such as
-final_answer, are looked up in the recipe's task by the row's prompt. Any recipe key can be overridden, as with
-run_grpo.py.
+final_answer, are looked up in the recipe's task by the row's prompt. Any recipe key can be overridden behind FILE, as
+with run_grpo.py.
 
 Exit codes: 0 scored; 2 the recipe, a reward or the file is wrong.
 """
@@ -38,6 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
     )
+    parser.add_argument("file", metavar="FILE", help="completions; before any override")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--why", type=int, metavar="ROW", help="explain the score of one row; rows are counted from 0")
     parser.add_argument("--limit", type=int, metavar="N", help="read only the first N rows")
@@ -45,13 +46,11 @@ def main(words: Sequence[str] | None = None) -> int:
         "--completion_column", default="completion", metavar="NAME", help="column to score; default: completion"
     )
     either.add_argument("--json", type=Path, metavar="OUT", help="write all statistics and each row's scores to OUT")
-    words = sys.argv[1:] if words is None else words
-    # FILE is parsed by hand: argparse would take the value of an earlier override for the file.
-    options, others = parser.parse_known_args(words)
+    options, overrides = parser.parse_known_args(words)
+    file = options.file
 
     console.silence_libraries()
     try:
-        file, overrides = _file_and_overrides(others)
         if options.limit is not None and options.limit < 1:
             raise InputError(f"--limit is {options.limit}, but must be at least 1.", kind="invalid-flag", key="--limit")
         if options.json is not None and options.json.resolve() == Path(file).resolve():
@@ -68,29 +67,6 @@ def main(words: Sequence[str] | None = None) -> int:
     except InputError as error:
         console.error(visible(str(error)))  # messages quote completions
         return 2
-
-
-def _file_and_overrides(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Separate FILE from the overrides: it is the word that is neither a key nor a key's value."""
-    files, overrides = [], []
-    remaining = list(words)
-    while remaining:
-        word = remaining.pop(0)
-        if not word.startswith("--"):
-            files.append(word)
-            continue
-        overrides.append(word)
-        if "=" not in word and remaining and not remaining[0].startswith("--"):
-            overrides.append(remaining.pop(0))
-    if len(files) != 1:
-        raise InputError(
-            f"{' and '.join(files)}: only one file can be scored at a time."
-            if files
-            else "FILE is missing. Name a JSON, JSONL or parquet file, a run directory, or - for standard input. If a "
-            "key without a value stands before it, write --key true.",
-            kind="number-of-files",
-        )
-    return files[0], overrides
 
 
 if __name__ == "__main__":
