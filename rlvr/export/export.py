@@ -25,15 +25,13 @@ from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder
 from rlvr.modeling import loading
 from rlvr.scoring.reward import metrics_of
 
-KINDS = ("merged", "gguf", "adapter")
-
 
 @dataclass(frozen=True)
 class Plan:
     """What to export.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: "merged", "gguf" or "adapter".
         quantization: types, separated by commas; of `gguf` alone.
         dtype: of the merged weights; None for that of the run.
         rows: measure only so many rows.

@@ -136,17 +136,14 @@ def remeasure_gguf(held: HeldOut, file: Path, kind: str) -> Remeasurement:
     try:
         same_prompts = None
         if not recipe.environments:
+            encode, answers = held.tokenizer.encode, [record["completion"] for record in held.records]
             same_prompts = sum(
-                engine.encode_prompt(prompt, options) == list(ids) and _same_answer_tokens(held, engine, record)
-                for prompt, ids, record in zip(held.data["prompt"], held.ids, held.records, strict=True)
+                engine.encode_prompt(prompt, options) == list(ids)
+                and engine.encode_text(answer, add_special=False) == encode(answer, add_special_tokens=False)
+                for prompt, ids, answer in zip(held.data["prompt"], held.ids, answers, strict=True)
             )
         loaded = {"program": "llama.cpp", "dtype": kind}
         limits = LIMITS.get(kind, QUANTIZED)
         return remeasure(held, engine, engine.log_probabilities, file.name, loaded, limits, same_prompts)
     finally:
         engine.close()
-
-
-def _same_answer_tokens(held: HeldOut, engine: LlamaCppEngine, record: Mapping[str, Any]) -> bool:
-    text = record["completion"]
-    return engine.encode_text(text, add_special=False) == held.tokenizer.encode(text, add_special_tokens=False)

@@ -29,7 +29,6 @@ from rlvr.formatting import (
     is_number,
     mapping,
     p_value_text,
-    points,
     shorten,
     without_folder,
 )
@@ -154,30 +153,22 @@ def _result(run: RunRecord, export: ExportRecord | None) -> Iterator[str]:
         yield markdown_table(("", *figures.header), [list(map(escape, row)) for row in figures.rows])
     yield from map(escape, result.details)
     if export is not None:
-        yield "These files were exported from the run, loaded again, and asked the same rows:"
-        yield _exported(export)
-
-
-def _exported(export: ExportRecord) -> str:
-    """The export's own measurement as a table."""
-    rows = []
-    for part in export.measured:
-        loaded = ", ".join(f"{key} {value}" if key != "program" else str(value) for key, value in part.loaded.items())
-        change = f"{points(part.difference['points'])} points, {p_value_text(part.difference['p_value'])}"
-        cells = (
-            f"{part.file}, {loaded}" if part.file else loaded,
-            f"{part.before['correct']:,} of {part.rows:,}",
-            f"{part.after['correct']:,} of {part.rows:,}",
-            f"{change}{'; worse: ' + ' '.join(part.faults) if part.faults else ''}",
-            f"{part.same_answers:,} of {part.rows:,}",
+        deciding = export.measured[:1] if export.kind == "adapter" else export.measured
+        worst = min(deciding, key=lambda part: float(part.difference["points"]))
+        before, after, p_value = worst.before["correct"], worst.after["correct"], worst.difference["p_value"]
+        yield (
+            f"The weights were exported from the run, loaded again, and asked the same {worst.rows:,} rows: {after:,} "
+            f"answers were right, and {before:,} in the run ({p_value_text(p_value)}). `export.json` has the figures"
+            f"{' of each file; these are the lowest' if len(deciding) > 1 else ''}."
         )
-        rows.append(list(map(escape, cells)))
-    header = ("loaded", "right in the run", "right as published", "difference", "the same answer")
-    return markdown_table(header, rows)
 
 
 def _use(run: RunRecord, kind: str, repo: str, rows: Sequence[Mapping[str, Any]], export: ExportRecord | None) -> str:
-    """The code for the prompt of the first row that can be shown; empty without any."""
+    """The code for the prompt of the first row that can be shown, empty without any; for GGUF a command."""
+    if kind == "gguf":
+        lines = [f"llama-server -hf {repo} -hff {part.file}" for part in (export.measured if export else ())]
+        shell = block("\n".join(lines), "bash")
+        return f"## Use\n\nWith [llama.cpp](https://github.com/ggml-org/llama.cpp):\n\n{shell}"
     shown = next((row for row in rows if _example(row)), None)
     if shown is None:
         return ""
@@ -189,9 +180,8 @@ def _use(run: RunRecord, kind: str, repo: str, rows: Sequence[Mapping[str, Any]]
         max_new_tokens=limit or run.recipe.get("max_completion_length", 256),
         kind=kind,
         dtype=export.dtype if export is not None else None,
-        gguf=export.measured[0].file if export is not None else "",
     )
-    needs = {"adapter": "transformers and PEFT", "model": "transformers", "gguf": "xllamacpp (llama.cpp)"}[kind]
+    needs = "transformers and PEFT" if kind == "adapter" else "transformers"
     return (
         f"## Use\n\nThe code needs {needs}. The prompt is that of a held-out row. Prompts of other forms were not "
         f"measured.\n\n{block(python, 'python')}"

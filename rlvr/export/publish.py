@@ -1,22 +1,29 @@
-"""Publish weights: write their card, list and scan the files, say what will happen, and push."""
+"""Publish weights: find them, write their card, list and scan the files, say what will happen, and push."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr import console
+from rlvr.artifacts import export_record
+from rlvr.artifacts.export_record import ExportRecord
+from rlvr.artifacts.result_record import FILE as RECORD
+from rlvr.artifacts.result_record import read_record
+from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError, Problem
 from rlvr.export import hub
-from rlvr.export.artifact import find_artifact
 from rlvr.export.curves_image import draw_curves
-from rlvr.export.model_card import IMAGE, model_card, published_recipe
+from rlvr.export.model_card import IMAGE, hub_id, model_card, published_recipe
 from rlvr.export.settings import check_id
 from rlvr.export.upload import Files, is_part_of_model, scan, size
-from rlvr.formatting import byte_count
+from rlvr.formatting import byte_count, mapping
+from rlvr.report.run_reader import RunRecord, read_run
 
 _RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
 
@@ -52,16 +59,22 @@ class Publication:
 def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication:
     """Write the card of a run or of an export, and list and scan all files. Nothing is sent.
 
+    Args:
+        run_dir: of an export, if its run is not in a usual place.
+
     Raises:
-        InputError: there is nothing to publish, or of kind "invalid-repository".
+        InputError: the folder is neither, its files were changed, the run has not finished or has no weights, or
+            `repo` is not the id of a repository.
     """
-    artifact = find_artifact(folder, run_dir)
+    export = export_record.read_export(folder) if (folder / export_record.FILE).is_file() else None
+    run = _finished_run(folder if export is None else _find_run(folder, export, run_dir))
     check_id(repo)
-    run, folder = artifact.run, artifact.folder
+    if export is None:
+        folder /= str(run.status.get("saved") or ("adapter" if run.recipe.get("use_peft") else "model"))
+    kind = _kind_of(folder)
+    base = _base_of_adapter(folder) if kind == "adapter" else hub_id(run.recipe.get("model_name_or_path"))
     image = draw_curves(run)
-    card = model_card(
-        run, artifact.kind, repo, base=artifact.base, image=IMAGE if image else None, export=artifact.export
-    )
+    card = model_card(run, kind, repo, base=base, image=IMAGE if image else None, export=export)
     files: dict[str, Path | bytes] = {path.name: path for path in sorted(folder.iterdir()) if is_part_of_model(path)}
     files |= {name: run.folder / name for name in _RECORDS if (run.folder / name).is_file()}
     files["README.md"] = card.encode("utf-8", "replace")
@@ -100,3 +113,67 @@ def publish_run(run_dir: Path, model_folder: Path, settings: Mapping[str, Any]) 
         return 130
     console.info(f"  published {address}")
     return 0
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Weights, and the run that they come from
+
+
+def _finished_run(folder: Path) -> RunRecord:
+    run = read_run(folder)
+    refuse_if_in_use(folder, "Publish it once the run has ended")
+    status = run.status.get("status")
+    if status not in ("done", None) or run.state:
+        left = "its evaluation is left" if status == "trained" else f"its status is {status or 'unknown'}"
+        message = f"{folder} has not finished: {left}. Continue it with the command that started it, then publish it."
+        raise InputError(message, kind="run-not-finished", path=folder)
+    return run
+
+
+def _find_run(folder: Path, export: ExportRecord, run_dir: Path | None) -> Path:
+    """The directory of an export's run: as named, beside the export, or in runs/."""
+    near = folder.absolute().parent
+    candidates = [near / export.run, near.parent / "runs" / export.run, Path("runs", export.run)]
+    for candidate in [run_dir] if run_dir else candidates:
+        with suppress(InputError):  # it has no record
+            if read_record(candidate / RECORD).digest == export.result:
+                return candidate
+    raise InputError(
+        f"{run_dir or 'No folder beside the export or in runs/'} is not the run {export.run} that {folder} was "
+        "exported from, and the card is written from that run. Name its directory with --run_dir.",
+        kind="run-not-found",
+        key="run_dir",
+        path=folder,
+    )
+
+
+def _base_of_adapter(folder: Path) -> str:
+    file = folder / "adapter_config.json"
+    name = mapping(json.loads(file.read_text(encoding="utf-8"))).get("base_model_name_or_path")
+    base = hub_id(name)
+    if base is None:
+        raise InputError(
+            f"{file}: the base model {name} is a folder, and others can't load the adapter without it. Publish the "
+            "merged model (`scripts/export.py RUN_DIR --to merged`). If the folder is a copy of a model on the hub, "
+            "set base_model_name_or_path to its id.",
+            kind="base-not-on-hub",
+            key="base_model_name_or_path",
+            path=file,
+        )
+    return base
+
+
+def _kind_of(folder: Path) -> str:
+    for weights, config, kind in (
+        ("*.gguf", "*", "gguf"),
+        ("*.safetensors", "adapter_config.json", "adapter"),
+        ("*.safetensors", "config.json", "model"),
+    ):
+        if any(folder.glob(weights)) and any(folder.glob(config)):
+            return kind
+    raise InputError(
+        f"{folder} holds no weights: neither .safetensors with their configuration nor .gguf files. Name the "
+        f"output_dir of a finished run, or a folder that scripts/export.py wrote.",
+        kind="no-weights",
+        path=folder,
+    )

@@ -1,4 +1,4 @@
-"""Code that loads what is published and prints the answer to one prompt: by transformers, or by llama.cpp."""
+"""Code that loads what is published with transformers, and prints the answer to one prompt."""
 
 from __future__ import annotations
 
@@ -22,37 +22,18 @@ print(tokenizer.decode(output[0][inputs["input_ids"].shape[1] :], skip_special_t
 _CHAT_INPUTS = (
     'tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt", return_dict=True)'
 )
-_LLAMA_CPP = """\
-import xllamacpp
-from huggingface_hub import hf_hub_download
-
-parameters = xllamacpp.CommonParams()
-parameters.model.path = hf_hub_download("{repo}", "{gguf}")
-server = xllamacpp.Server(parameters)
-
-prompt = {prompt}
-answer = server.{call}": prompt, "max_tokens": {max_new_tokens}, "temperature": 0}})
-print(answer["choices"][0]{text})
-"""
 
 
 def loading_code(
-    repo: str, recipe: Mapping[str, Any], prompt: Any, *, max_new_tokens: int, kind: str, dtype: str | None, gguf: str
+    repo: str, recipe: Mapping[str, Any], prompt: Any, *, max_new_tokens: int, kind: str, dtype: str | None
 ) -> str:
     """Python code that loads what is published, and asks it a text or messages.
 
     Args:
-        kind: "adapter", "model" or "gguf".
+        kind: "adapter" or "model".
         dtype: of the weights; None: the recipe's.
-        gguf: the name of the file for llama.cpp.
     """
     is_chat, shown = not isinstance(prompt, str), pformat(prompt, width=100, sort_dicts=False)
-    if kind == "gguf":
-        call = 'handle_chat_completions({"messages' if is_chat else 'handle_completions({"prompt'
-        text = '["message"]["content"]' if is_chat else '["text"]'
-        return _LLAMA_CPP.format(
-            repo=repo, gguf=gguf, prompt=shown, call=call, text=text, max_new_tokens=max_new_tokens
-        )
     quantization, dtype = _quantization(recipe) if kind == "adapter" else "", dtype or recipe.get("dtype")
     options = [f'dtype="{dtype}"'] if dtype else []
     options += [f"quantization_config=BitsAndBytesConfig({quantization})"] if quantization else []

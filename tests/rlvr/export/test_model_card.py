@@ -17,7 +17,6 @@ from markdown_it import MarkdownIt
 import run_grpo
 from rlvr.artifacts.directory import write_json
 from rlvr.export import markdown
-from rlvr.export.gguf_file import write_gguf
 from rlvr.export.model_card import model_card
 from rlvr.report.run_reader import read_run
 from scripts.publish import main as publish_script
@@ -127,16 +126,10 @@ def test_the_code_of_a_card_loads_what_was_published(hub: HubServer, run: Path, 
     write_weights(run, "acme/tiny")
     hub.add("acme/tiny", TINY_MODEL)
     assert publish_script([str(run), "--repo", "acme/adapter"]) == 0
-    merged, files = tmp_path / "merged", tmp_path / "gguf"
-    shutil.copytree(TINY_MODEL, merged)
-    files.mkdir()
-    write_gguf(TINY_MODEL, files / "tiny-float32.gguf", "float32")
-    for folder, kind in ((merged, "merged"), (files, "gguf")):
-        assert publish_script([str(write_export(folder, run, kind)), "--repo", f"acme/{kind}"]) == 0
-    cards = [hub.repositories[f"acme/{kind}"].files["README.md"].decode() for kind in ("adapter", "merged", "gguf")]
+    shutil.copytree(TINY_MODEL, tmp_path / "merged")
+    assert publish_script([str(write_export(tmp_path / "merged", run, "merged")), "--repo", "acme/merged"]) == 0
+    cards = [hub.repositories[f"acme/{kind}"].files["README.md"].decode() for kind in ("adapter", "merged")]
     pieces = [piece for card in cards for piece in re.findall(r"(?ms)^```python\n(.*?)^```", card)]
-    libraries = [re.findall(r"(?m)^(?:from|import) (xllamacpp|transformers)\b", piece) for piece in pieces]
-    assert [names[0] for names in libraries] == ["transformers", "transformers", "xllamacpp"]
     program = "\nprint('----')\n".join(pieces)
     shown = subprocess.run(
         [sys.executable, "-c", program],
@@ -147,8 +140,8 @@ def test_the_code_of_a_card_loads_what_was_published(hub: HubServer, run: Path, 
         check=False,
     )
     assert shown.returncode == 0, shown.stderr
-    adapter_answer, merged_answer, by_llama_cpp = shown.stdout.split("----\n")
-    assert adapter_answer != merged_answer == by_llama_cpp
+    adapter_answer, merged_answer = shown.stdout.split("----\n")
+    assert adapter_answer != merged_answer
 
 
 WORDS = ["--max_steps", "1", "--warmup_steps", "0", "--evaluation.rows", "8", "--report_to", "none"]

@@ -12,7 +12,6 @@ from huggingface_hub import constants
 
 from rlvr.artifacts.directory import write_json
 from rlvr.errors import InputError
-from rlvr.export.artifact import find_artifact
 from rlvr.export.model_card import published_recipe
 from rlvr.export.publish import Publication, prepare, publish
 from rlvr.export.settings import check_id
@@ -188,7 +187,7 @@ def name_base(name: str) -> Callable[[Path], None]:
 def test_what_can_not_be_published_is_refused_at_once(run: Path, change: Callable[[Path], None], kind: str) -> None:
     change(run)
     with pytest.raises(InputError) as error:
-        find_artifact(run)
+        prepare(run, REPO)
     assert error.value.kind == kind
     assert script.main([str(run), "--repo", REPO]) == 2
 
@@ -216,11 +215,18 @@ def test_an_export_is_published_as_it_was_measured(
     if kind is None:
         publication = prepare(folder, REPO)
         assert {"model.safetensors", "export.json"} < set(publication.files)
-        assert "7 of 9" in publication.card and "acme/tiny" in publication.card
+        assert "the same 9 rows: 7 answers" in publication.card and "acme/tiny" in publication.card
     else:
         with pytest.raises(InputError) as error:
-            find_artifact(folder)
+            prepare(folder, REPO)
         assert error.value.kind == kind
+
+
+def test_the_card_of_gguf_files_has_the_command_for_llama_cpp(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "one.gguf").write_bytes(b"GGUF")
+    assert f"llama-server -hf {REPO} -hff one.gguf\n" in prepare(write_export(folder, run, "gguf"), REPO).card
 
 
 def write(name: str, text: str | bytes) -> Callable[[Path], None]:
