@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 # Token shapes that their issuers document for scanners. Each has a plain prefix, which is searched first because that
 # is much faster.
@@ -41,39 +39,23 @@ _VALUE = r"A-Za-z0-9+/_=.~!@#$%^&*\-"
 _ASSIGNMENT = re.compile(rf"""{_SECRET_NAME}["']?\s*[:=]\s*["']?(?P<value>[{_VALUE}]{{16,}})(?![{_VALUE}([])""")
 _SECRET_WORDS = ("token", "secret", "pass", "key", "credential", "authorization", "pwd", "_pat", "-pat")
 _MIN_BITS = 3.5  # entropy per character; words and names have less than generated tokens
-_MAX_BYTES = 5 * 2**20  # read of a file; secrets are in small files
 
 
-@dataclass(frozen=True)
-class FoundSecret:
-    """A line (from 1) that holds a secret, and what it is."""
-
-    line: int
-    what: str
-
-
-def find_secrets(path: Path, *, shapes_only: bool = False) -> list[FoundSecret]:
-    """The secrets of a text file; none of a binary one.
+def secrets_in(content: bytes, *, shapes_only: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield each line (from 1) of a text file that holds a secret, and what it is. Binary files are skipped.
 
     Args:
+        content: the beginning of the file.
         shapes_only: skip values that only look random, as identifiers in data often do.
     """
-    with path.open("rb") as file:
-        return secrets_in(file.read(_MAX_BYTES), shapes_only=shapes_only)
-
-
-def secrets_in(content: bytes, *, shapes_only: bool = False) -> list[FoundSecret]:
-    """As `find_secrets`, of a file's content."""
     if b"\0" in content[:8192]:
-        return []
-    found = []
+        return
     for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
         secret = find_token(line)
         if secret is None and not shapes_only and _has_secret_value(line):
             secret = "probably a password or a token"
         if secret is not None:
-            found.append(FoundSecret(number, secret))
-    return found
+            yield number, secret
 
 
 def find_token(text: str, shapes: Mapping[str, tuple[str, re.Pattern[str]]] = TOKEN_SHAPES) -> str | None:

@@ -40,9 +40,9 @@ def scan(files: Files, private_folders: Iterable[str | Path] = ()) -> Iterator[P
     folders = re.compile("|".join(re.escape(f"{folder}/") for folder in sorted(private - {"/"})).encode())
     for name, source in files.items():
         content = _beginning(source)
-        for secret in secrets_in(content, shapes_only=name in _DATA):
-            message = f"{name}, line {secret.line}: {secret.what}. Remove it, and replace the secret by a new one."
-            yield Problem(message, kind="secret-in-upload", path=name, line=secret.line)
+        for line, what in secrets_in(content, shapes_only=name in _DATA):
+            message = f"{name}, line {line}: {what}. Remove it, and replace the secret by a new one."
+            yield Problem(message, kind="secret-in-upload", path=name, line=line)
         if name in _VOCABULARIES:
             continue
         found = (name.endswith(".json") and _PATH_IN_JSON.search(content)) or folders.search(content)

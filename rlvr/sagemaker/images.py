@@ -1,4 +1,4 @@
-"""Container images of jobs, and the accelerators of instance types."""
+"""Container images of jobs, and the GPUs of instance types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ _OTHER_ACCOUNTS = {
 _ACCOUNTS = dict.fromkeys(_REGIONS.split(), _ACCOUNT) | _OTHER_ACCOUNTS
 
 _GPU_FAMILY = re.compile(r"ml\.(?:p[2-9]|g[4-9]|gr[5-9])[a-z0-9-]*\.")
-_OTHER_ACCELERATOR_FAMILY = re.compile(r"ml\.(?:trn|inf)[0-9][a-z0-9-]*\.")
 
 
 def image_uri(image: str | None, region: str, instance_type: str) -> str:
@@ -71,8 +70,3 @@ def image_uri(image: str | None, region: str, instance_type: str) -> str:
 def has_gpus(instance_type: str) -> bool:
     """Whether an instance type has NVIDIA GPUs, by its family."""
     return _GPU_FAMILY.match(instance_type) is not None
-
-
-def has_other_accelerators(instance_type: str) -> bool:
-    """Whether an instance type has AWS's own accelerators, which this project does not support."""
-    return _OTHER_ACCELERATOR_FAMILY.match(instance_type) is not None

@@ -6,7 +6,7 @@ A problem names file and line, or the request's key, never the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ _REQUEST_SHAPES = secret_scan.TOKEN_SHAPES | {
         re.compile(r"(?i)://\S+[?&#](?:[\w-]*(?:token|signature|secret|password|api_?key)|sig)=[^&\s]{6,}"),
     ),
 }
-
-
+_MAX_BYTES = 5 * 2**20  # read of a file; secrets are in small files
 _HUB_VARIABLES = re.compile(r"(?i)(?:HF|HUGGING_?FACE)\w*TOKEN$")
 _OWN_KEY = "Set the key of the section for it: sagemaker: {%s: ARN of its secret in AWS Secrets Manager}."
 _OTHERS = (
@@ -38,21 +37,18 @@ def _advice(secret: str, key: str = "") -> str:
     return _OWN_KEY % "rewards_key_secret_arn" if key.endswith("GRPO_REWARDS_KEY") else _OTHERS
 
 
-def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> list[Problem]:
+def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> Iterator[Problem]:
     """One problem for each line of a text file that holds a secret.
 
     Args:
         label: the file's name in messages.
-        shapes_only: as in `rlvr.artifacts.secret_scan.find_secrets`.
+        shapes_only: as in `secrets_in`.
     """
-    problems = []
-    for secret in secret_scan.find_secrets(path, shapes_only=shapes_only):
-        message = (
-            f"{label}, line {secret.line}: {secret.what}. All readers of the bucket could read it. Remove it. "
-            f"{_advice(secret.what)}"
-        )
-        problems.append(Problem(message, kind="secret-in-upload", path=label, line=secret.line))
-    return problems
+    with path.open("rb") as file:
+        content = file.read(_MAX_BYTES)
+    for line, what in secret_scan.secrets_in(content, shapes_only=shapes_only):
+        message = f"{label}, line {line}: {what}. All readers of the bucket could read it. Remove it. {_advice(what)}"
+        yield Problem(message, kind="secret-in-upload", path=label, line=line)
 
 
 def find_secrets_in_request(request: Any, key: str = "") -> list[Problem]:

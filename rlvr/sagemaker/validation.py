@@ -168,13 +168,6 @@ def _instance_type_problems(settings: SageMakerSettings) -> Iterator[Problem]:
         problem = request.instance_type_problem(group.instance_type, label)
         if problem is not None:
             yield problem
-        elif images.has_other_accelerators(group.instance_type):
-            yield Problem(
-                f"{label} {group.instance_type} has no NVIDIA GPUs, which TRL's trainer needs. Use an ml.g or ml.p "
-                "type.",
-                kind="unsupported-instance-type",
-                key="instance_type",
-            )
 
 
 def _launcher_problems(recipe: Recipe, settings: SageMakerSettings, train: InstanceGroup) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 from types import FrameType
 
+from rlvr.errors import InputError
 from rlvr.sagemaker.container import ray_cluster
 from rlvr.sagemaker.container.failure_reason import STOPPED_EARLY, fail, failure_reason, read_exits
 from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, LeaderWatch
@@ -39,14 +40,6 @@ RAY_VARIABLE = "GRPO_RAY"  # set if rewards run on a Ray cluster of the job's ho
 RAY_END_TIMEOUT_S = 60.0  # for hosts whose processes end a little later than rank 0's
 
 
-class JobError(Exception):
-    """The job can't continue. The message is its failure reason; `kind` is a stable slug, as in rlvr/errors.py."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
 def main(words: Sequence[str]) -> int:
     try:
         if len(words) > 1 and words[0] == "train":
@@ -55,8 +48,8 @@ def main(words: Sequence[str]) -> int:
             return serve(words[1:])
         if list(words) == ["ray-node"]:
             return run_ray_node()
-        raise JobError("Usage: entrypoint.py train COMMAND … | serve COMMAND … | ray-node", "usage")
-    except JobError as error:
+        raise InputError("Usage: entrypoint.py train COMMAND … | serve COMMAND … | ray-node", kind="usage")
+    except InputError as error:
         return fail(str(error), 1)
 
 
@@ -64,7 +57,7 @@ def train(command: Sequence[str]) -> int:
     """Run the launcher on this host, and export the model on the leading host.
 
     Raises:
-        JobError: a secret can't be read; or a judge, a Ray host or the leading host is missing.
+        InputError: a secret can't be read; or a judge, a Ray host or the leading host is missing.
     """
     secrets = fetch_secrets()
     environment = {**os.environ, **secrets}
@@ -100,7 +93,7 @@ def serve(command: Sequence[str]) -> int:
     """Run a program that serves the training, from the training's start to its end.
 
     Raises:
-        JobError: the program ended earlier, or the training never started.
+        InputError: the program ended earlier, or the training never started.
     """
     role, leader = os.environ.get("GRPO_ROLE", "judge"), _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
     secrets = fetch_secrets()
@@ -109,10 +102,10 @@ def serve(command: Sequence[str]) -> int:
         try:
             while not leader.lost.wait(0.2):
                 if program.poll() is not None:
-                    raise JobError(
+                    raise InputError(
                         f"The program of the role {role} ended before the training did, with exit code "
                         f"{program.returncode}.",
-                        "server-ended",
+                        kind="server-ended",
                     )
         finally:
             program.terminate()
@@ -129,7 +122,7 @@ def run_ray_node() -> int:
     """Lend this host's CPUs to the job's Ray cluster, from the training's start to its end.
 
     Raises:
-        JobError: the training never started, or Ray does not start here.
+        InputError: the training never started, or Ray does not start here.
     """
     leader = _wait_for_leader(os.environ["GRPO_MAIN_HOST"])
     member = ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"])
@@ -148,7 +141,7 @@ def _join_ray(ray_node: ExitStack, key: str, leader: LeaderWatch | None, heartbe
         leader: None on the leading host.
 
     Raises:
-        JobError: a host has not joined; the message names it.
+        InputError: a host has not joined; the message names it.
     """
     node = ray_node.enter_context(
         ray_cluster.RayNode(ray_cluster.find_member(os.environ, os.environ["GRPO_HOST"]), key)
@@ -171,31 +164,33 @@ def _wait_for_hosts(
     """Wait until all hosts accept connections. A Ray node does so after the cluster's head has accepted it.
 
     Raises:
-        JobError: they did not in time, or a host, the leader or this host's node ended before.
+        InputError: they did not in time, or a host, the leader or this host's node ended before.
     """
     deadline = time.monotonic() + START_TIMEOUT_S
     while missing := [host for host in hosts if not ray_cluster.is_reachable(host, port)]:
         names = ", ".join(missing)
         if leader is not None and leader.lost.is_set():
-            raise JobError(
+            raise InputError(
                 f"{leader.host}, which leads the training, ended before the training started. See its log.",
-                "leader-ended",
+                kind="leader-ended",
             )
         if node is not None and node.failed.is_set():
             raise _ray_failed(node)
         if heartbeat.peer_lost.is_set():
-            raise JobError(f"A host ended before it could {action}. Missing: {names}. See their logs.", "host-ended")
+            raise InputError(
+                f"A host ended before it could {action}. Missing: {names}. See their logs.", kind="host-ended"
+            )
         if time.monotonic() > deadline:
-            raise JobError(
+            raise InputError(
                 f"{names} did not {action} within {_minutes(START_TIMEOUT_S)}. See the log of that host. In a VPC the "
                 "security group must allow all traffic from itself.",
-                "host-timeout",
+                kind="host-timeout",
             )
         time.sleep(0.5)
 
 
-def _ray_failed(node: ray_cluster.RayNode) -> JobError:
-    return JobError(f"Ray could not be started on {node.member.host}: {node.error_line}", "ray-failed")
+def _ray_failed(node: ray_cluster.RayNode) -> InputError:
+    return InputError(f"Ray could not be started on {node.member.host}: {node.error_line}", kind="ray-failed")
 
 
 def _hosts(variable: str) -> list[str]:
@@ -238,8 +233,9 @@ def _ignore_stop(leader: LeaderWatch) -> Iterator[None]:
 def _wait_for_leader(host: str) -> LeaderWatch:
     watch = LeaderWatch(host)
     if not watch.connected.wait(START_TIMEOUT_S):
-        raise JobError(
-            f"{host}, which leads the training, did not answer within {_minutes(START_TIMEOUT_S)}.", "leader-timeout"
+        raise InputError(
+            f"{host}, which leads the training, did not answer within {_minutes(START_TIMEOUT_S)}.",
+            kind="leader-timeout",
         )
     return watch
 
@@ -248,7 +244,7 @@ def fetch_secrets() -> dict[str, str]:
     """The job's secrets by their variables, for the programs' environment only.
 
     Raises:
-        JobError: as `fetch_secret`.
+        InputError: as `fetch_secret`.
     """
     arns = {name: os.environ.get(f"{name}_SECRET_ARN") for name in SECRETS}
     return {name: fetch_secret(arn, name) for name, arn in arns.items() if arn}
@@ -261,7 +257,7 @@ def fetch_secret(arn: str, name: str) -> str:
         arn: of the secret, which is the text itself or JSON with the key `name`.
 
     Raises:
-        JobError: the secret can't be read, or is empty.
+        InputError: the secret can't be read, or is empty.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -271,9 +267,9 @@ def fetch_secret(arn: str, name: str) -> str:
         answer = boto3.client("secretsmanager", region_name=region).get_secret_value(SecretId=arn)
     except (BotoCoreError, ClientError) as error:
         code = getattr(error, "response", {}).get("Error", {}).get("Code", type(error).__name__)
-        raise JobError(
+        raise InputError(
             f"The secret {arn} can't be read ({code}). The job's role needs secretsmanager:GetSecretValue on it.",
-            "secret-unreadable",
+            kind="secret-unreadable",
         ) from None
     text = answer.get("SecretString", "")
     if text.lstrip().startswith("{"):
@@ -282,8 +278,8 @@ def fetch_secret(arn: str, name: str) -> str:
         except ValueError:
             text = ""
     if not text.strip():
-        raise JobError(
-            f"The secret {arn} holds no {name}. Store its text alone, or JSON with the key {name}.", "secret-empty"
+        raise InputError(
+            f"The secret {arn} holds no {name}. Store its text alone, or JSON with the key {name}.", kind="secret-empty"
         )
     return str(text.strip())
 

@@ -19,17 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlvr.errors import InputError
+
 RESOURCES = Path("/opt/ml/input/config/resourceconfig.json")
 # The environment variable that names the instance group of each role.
 VARIABLES = {"train": "GRPO_TRAIN_GROUP", "judge": "GRPO_JUDGE_GROUP"}
-
-
-class TopologyError(Exception):
-    """The hosts' roles are incomplete. `kind` is a stable slug, as in rlvr/errors.py."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def find_topology(
         processes_per_host: on hosts without GPUs.
 
     Raises:
-        TopologyError: this host's group has no role, or no host trains.
+        InputError: this host's group has no role, or no host trains.
     """
     host = str(resources["current_host"])
     listed = resources.get("instance_groups") or [{"instance_group_name": "", "hosts": resources["hosts"]}]
@@ -87,15 +81,16 @@ def find_topology(
     by_role = {role: tuple(hosts_of.get(group, ())) for role, group in groups.items()}
     trainers = by_role.get("train")
     if not trainers:
-        raise TopologyError(
+        raise InputError(
             f"No host trains. Set {VARIABLES['train']} to one of the instance groups {', '.join(sorted(hosts_of))}.",
-            "no-training-host",
+            kind="no-training-host",
         )
     role = next((role for role, hosts in by_role.items() if host in hosts), None)
     if role is None:
         names = ", ".join(VARIABLES.values())
-        raise TopologyError(
-            f"The instance group of this host, {host}, has no role. Set one of {names} to it.", "group-without-role"
+        raise InputError(
+            f"The instance group of this host, {host}, has no role. Set one of {names} to it.",
+            kind="group-without-role",
         )
     return Topology(
         host=host,
@@ -115,14 +110,14 @@ def read_topology(file: Path = RESOURCES, environment: Mapping[str, str] = os.en
     """This host's place in the job, from the container's files and environment.
 
     Raises:
-        TopologyError: as `find_topology`, or the file can't be read.
+        InputError: as `find_topology`, or the file can't be read.
     """
     try:
         resources = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise TopologyError(
+        raise InputError(
             f"{file} can't be read: {error}. This script runs on the hosts of SageMaker training jobs only.",
-            "no-resource-config",
+            kind="no-resource-config",
         ) from error
     groups = {role: environment[name] for role, name in VARIABLES.items() if environment.get(name)}
     return find_topology(resources, groups, count_gpus(), int(environment.get("GRPO_PROCESSES_PER_HOST") or 1))
@@ -139,7 +134,7 @@ def count_gpus() -> int:
 def main(file: Path = RESOURCES) -> int:
     try:
         topology = read_topology(file)
-    except TopologyError as error:
+    except InputError as error:
         print(error, file=sys.stderr)
         return 2
     for name, value in topology.assignments().items():

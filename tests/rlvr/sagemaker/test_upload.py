@@ -243,7 +243,7 @@ def line_of(path: Path, text: str) -> int:
 def test_secrets_are_distinguished_from_similar_text(tmp_path: Path, line: str, is_secret: bool, why: str) -> None:
     path = tmp_path / "file.txt"
     path.write_text(f"first\n{line}\n", encoding="utf-8")
-    problems = find_secrets(path, "file.txt")
+    problems = [*find_secrets(path, "file.txt")]
     assert bool(problems) == is_secret, why
     assert all((problem.path, problem.line) == ("file.txt", 2) for problem in problems)
 
@@ -251,4 +251,4 @@ def test_secrets_are_distinguished_from_similar_text(tmp_path: Path, line: str, 
 def test_a_binary_file_is_not_scanned(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"\0" + TOKEN.encode())
-    assert find_secrets(path, "weights") == []
+    assert [*find_secrets(path, "weights")] == []

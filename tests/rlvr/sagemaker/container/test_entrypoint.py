@@ -22,8 +22,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from rlvr.errors import InputError
 from rlvr.sagemaker.container import entrypoint, failure_reason, leader_watch, pid1
-from rlvr.sagemaker.container.entrypoint import JobError
 from rlvr.sagemaker.container.failure_reason import ProcessExit
 from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, LeaderWatch
 
@@ -226,7 +226,7 @@ def test_the_leader_waits_for_hosts_to_disconnect(leader: LeaderHeartbeat) -> No
 
 
 def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: LeaderHeartbeat) -> None:
-    with pytest.raises(JobError) as caught:
+    with pytest.raises(InputError) as caught:
         entrypoint.serve(["bash", "-c", "exit 3"])
     assert caught.value.kind == "server-ended" and "exit code 3" in str(caught.value)
 
@@ -237,7 +237,7 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         monkeypatch.setattr(entrypoint, "JUDGE_PORT", closed.getsockname()[1])  # once closed, nothing listens on it
     socket.create_connection(("127.0.0.1", leader.port)).close()
-    with pytest.raises(JobError) as caught:
+    with pytest.raises(InputError) as caught:
         entrypoint._wait_for_hosts(["127.0.0.1"], entrypoint.JUDGE_PORT, "serve rewards", leader)
     assert caught.value.kind == "host-ended"
 
@@ -247,14 +247,14 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
     [
         ("hf_abc", "hf_abc", "the text itself"),
         ('{"NAME": "hf_abc", "other": 1}', "hf_abc", "as the console of AWS makes secrets"),
-        ('{"token": "hf_abc"}', JobError("", "secret-empty"), "another key: a guess might send a password to the hub"),
-        (" ", JobError("", "secret-empty"), "an empty one"),
-        (None, JobError("", "secret-unreadable"), "a missing one"),
+        ('{"token": "hf_abc"}', InputError("", kind="secret-empty"), "another key: it may be a password"),
+        (" ", InputError("", kind="secret-empty"), "an empty one"),
+        (None, InputError("", kind="secret-unreadable"), "a missing one"),
     ],
 )
 @pytest.mark.parametrize("name", ["HF_TOKEN", "GRPO_REWARDS_KEY"])
 def test_a_secret_comes_from_secrets_manager_and_is_never_printed(
-    name: str, secret: str | None, expected: str | JobError, why: str, monkeypatch: pytest.MonkeyPatch
+    name: str, secret: str | None, expected: str | InputError, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boto3 = pytest.importorskip("boto3")
     moto = pytest.importorskip("moto")
@@ -269,7 +269,7 @@ def test_a_secret_comes_from_secrets_manager_and_is_never_printed(
         if isinstance(expected, str):
             assert entrypoint.fetch_secrets() == {name: expected}, why
             return
-        with pytest.raises(JobError) as caught:
+        with pytest.raises(InputError) as caught:
             entrypoint.fetch_secrets()
     assert caught.value.kind == expected.kind and "hf_abc" not in str(caught.value), why
     assert arn in str(caught.value)
@@ -295,7 +295,7 @@ def test_the_key_of_a_secret_replaces_the_one_that_the_job_draws(
     monkeypatch.setattr(leader_watch, "PORT", leader.port)
     write = 'printf %s "$GRPO_REWARDS_KEY" > "$0"; exit "$1"'
     assert entrypoint.train(["bash", "-c", write, str(tmp_path / "client"), "0"]) == 0
-    with pytest.raises(JobError):
+    with pytest.raises(InputError):
         entrypoint.serve(["bash", "-c", write, str(tmp_path / "server"), "3"])
     assert [(tmp_path / name).read_text() for name in ("client", "server")] == ["of the secret"] * 2
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.errors import InputError
 from rlvr.sagemaker.container import topology
-from rlvr.sagemaker.container.topology import TopologyError, find_topology, read_topology
+from rlvr.sagemaker.container.topology import find_topology, read_topology
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 MANY = [f"algo-{number}" for number in range(1, 13)]
@@ -88,7 +89,7 @@ def test_a_file_without_groups_is_one_group() -> None:
 def test_missing_roles_are_errors_of_one_line(
     host: str, groups: dict[str, list[str]], roles: dict[str, str], kind: str, names: str, why: str
 ) -> None:
-    with pytest.raises(TopologyError) as caught:
+    with pytest.raises(InputError) as caught:
         find_topology(config(host, groups), roles, 1)
     assert caught.value.kind == kind and names in str(caught.value), why
     assert "\n" not in str(caught.value)
@@ -121,7 +122,7 @@ def test_a_file_that_is_missing_or_broken_is_named(tmp_path: Path, content: str 
     file = tmp_path / "resourceconfig.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(TopologyError) as caught:
+    with pytest.raises(InputError) as caught:
         read_topology(file, {})
     assert caught.value.kind == "no-resource-config" and str(file) in str(caught.value)
 
