@@ -27,6 +27,7 @@ def test_a_hosts_failure_reason_is_one_line(
     code = tmp_path / "ml" / "input" / "data" / "code"
     package = (
         "rlvr/__init__.py",
+        "rlvr/errors.py",
         "rlvr/public_names.py",
         "rlvr/sagemaker/__init__.py",
         "rlvr/sagemaker/container/topology.py",
