@@ -37,7 +37,7 @@ from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.export.model_card import model_card, renew_cards
 from rlvr.export.publish import publish_run
 from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
-from rlvr.preflight.prepare import PreparedRun, prepare_run
+from rlvr.preflight.prepare import prepare_run
 from rlvr.report.page import write_report
 from rlvr.report.run_reader import read_run
 from rlvr.scoring.source_files import digest_of_file, imported_digests
@@ -45,6 +45,7 @@ from rlvr.tracking.live_trackers import close_trackers
 from rlvr.tracking.mlflow_tracker import make_tracker
 from rlvr.training import launch
 from rlvr.training.interruption import Interrupted, StopRequest, time_limit
+from rlvr.training.prepared_run import PreparedRun
 
 Outcome = Literal["FINISHED", "FAILED", "KILLED"]  # as MLflow names them
 
@@ -191,7 +192,7 @@ class Stages:
 
     def train(self) -> None:
         """Train, from a checkpoint if there is one, and save the adapter or the model."""
-        trainer = self.prepared.build_trainer(card=self._card() if self.is_main else "")
+        trainer = self.train_module.build_trainer(self.prepared, self._card() if self.is_main else "")
         with self.stop:  # a signal lets the step end and a checkpoint be saved
             checkpoint = self.prepared.resumption.checkpoint
             reason = self.train_module.train(trainer, self.recipe, self.stop, checkpoint)

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 from accelerate.utils import broadcast_object_list, gather_object
 
@@ -24,10 +22,9 @@ from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
-from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
+from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe, with_engine
-from rlvr.data.task import Task
-from rlvr.environments.loading import COLUMN, Environment
+from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
@@ -42,92 +39,15 @@ from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.metric_choice import rewards_to_run
 from rlvr.scoring.registry import environment_info
-from rlvr.scoring.reward import Metrics, Reward, file_of, metrics_of
+from rlvr.scoring.reward import Metrics
 from rlvr.scoring.scorer import START_TIMEOUT_S, Scorer
 from rlvr.training import launch
+from rlvr.training.prepared_run import PreparedRun
 
 if TYPE_CHECKING:
     from accelerate import PartialState
-    from transformers import PreTrainedTokenizerBase
-    from trl import GRPOConfig
-
-    from rlvr.training.grpo_trainer import RecipeTrainer
 
 START_S_OF_A_CHECK = 60.0  # for the imports of workers, and for a server that is starting
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """A run without errors, its resources open.
-
-    Attributes:
-        recipe: with the engine of its rollouts in place of `auto`.
-        metrics: the reward that decides whether an answer is right, by task.
-        state: of the processes of this launch.
-        identity, resumption: which run it is, and where it starts.
-        scorer: with the workers of the rewards.
-        scoring_versions: versions that scores depend on, beside the recipe.
-        environments: of the recipe.
-        estimate: of memory and hours; None without a GPU.
-        remarks: notes and warnings, in the order in which a person reads them.
-    """
-
-    recipe: Recipe
-    task: Task
-    rewards: list[Reward]
-    metrics: Metrics
-    tokenizer: PreTrainedTokenizerBase
-    state: PartialState
-    plan: BatchPlan
-    identity: Identity
-    resumption: Resumption
-    scorer: Scorer
-    scoring_versions: dict[str, str]
-    estimate: estimates.Estimate | None
-    remarks: tuple[Problem, ...]
-    environments: tuple[Environment, ...] = ()
-
-    @cached_property
-    def training_config(self) -> GRPOConfig:
-        """TRL's configuration of the training."""
-        from rlvr.training import trl_config
-
-        return trl_config.training_config(self.recipe, self.rewards, self.task.stop_strings)
-
-    def resolved_settings(self) -> dict[str, Any]:
-        """What libraries derive from the recipe."""
-        from rlvr.training import trl_config
-
-        return trl_config.resolved_settings(self.recipe, self.training_config)
-
-    def build_trainer(self, card: str = "") -> RecipeTrainer:
-        """Build the trainer, with its model and adapter.
-
-        Args:
-            card: the model card of the run and of its checkpoints.
-        """
-        from rlvr.training.train import build_trainer  # imports TRL's trainer, which takes seconds: after all checks
-
-        return build_trainer(
-            self.recipe,
-            self.task,
-            self.rewards,
-            self.metrics,
-            self.tokenizer,
-            self.scorer,
-            self.identity,
-            config=self.training_config,
-            environments=self.environments,
-            steps=self.plan.steps,
-            card=card,
-        )
-
-    def source_files(self) -> dict[str, str | None]:
-        """The files of the rewards, the metric and the environments, by label."""
-        rewards = [*self.rewards, *metrics_of(self.metrics)]
-        files = {reward.label: file_of(reward.function) for reward in rewards}
-        modules = {one.label: sys.modules[one.cls.__module__] for one in self.environments}
-        return {**files, **{f"environment {label}": module.__file__ for label, module in modules.items()}}
 
 
 @contextmanager

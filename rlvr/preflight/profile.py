@@ -27,7 +27,6 @@ from rlvr.evaluation.evaluate import evaluate
 from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS
 from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.formatting import byte_count, count, percent
-from rlvr.preflight.prepare import PreparedRun
 from rlvr.preflight.projection import (
     ONCE,
     Generation,
@@ -41,6 +40,7 @@ from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
 from rlvr.training import train
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
+from rlvr.training.prepared_run import PreparedRun
 
 GENERATIONS = 2
 EVALUATED_ROWS = 64
@@ -75,7 +75,7 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     console.error(f"Measuring {GENERATIONS} generations of {completions}, with all their updates …")
     before_building = time.monotonic()
     measured = replace(recipe, settings={**recipe.settings, **SETTINGS})
-    trainer = replace(prepared, recipe=measured).build_trainer()
+    trainer = train.build_trainer(replace(prepared, recipe=measured))
     loading_s = time.monotonic() - before_building
     recorder = Recorder(trainer, of_each, deadline)
     trainer.add_callback(recorder)

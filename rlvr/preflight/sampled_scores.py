@@ -13,10 +13,10 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import number, one_line, percent, shorten
-from rlvr.preflight.prepare import PreparedRun
 from rlvr.scoring.prober import Probe, Prober, spread_rows, trial_texts
 from rlvr.scoring.reward import Reward, total
 from rlvr.training.batch_merge import CompletionTable
+from rlvr.training.prepared_run import PreparedRun
 
 MAX_SHOWN = 480  # characters of a completion
 # If a tenth of the prompts have right and wrong completions, so many have none with a probability of 3 %.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +17,26 @@ from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from rlvr.artifacts.checkpoints import newest_complete
-from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import Task
-from rlvr.environments.loading import COLUMN, Environment
+from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import FailedRun, InputError
-from rlvr.evaluation.conversations import player_of
+from rlvr.evaluation.conversations import Player, player_of
 from rlvr.evaluation.evaluate import evaluate
 from rlvr.evaluation.scores import by_task, summarise
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
-from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates_and_mask, metrics_of, total
-from rlvr.scoring.scorer import Scorer
+from rlvr.scoring.reward import RewardError, apply_gates_and_mask, metrics_of, total
 from rlvr.tracking.live_trackers import watch_trackers
 from rlvr.training.callbacks import MetricsFile, Progress
 from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
-from rlvr.training.trl_config import load_in_shares
+from rlvr.training.prepared_run import PreparedRun
+from rlvr.training.trl_config import load_in_shares, training_config
 from rlvr.training.vllm_rollouts import vllm_rollouts
 
 if TYPE_CHECKING:
@@ -60,48 +57,31 @@ class TrainingError(FailedRun):
         self.kind = kind
 
 
-def build_trainer(
-    recipe: Recipe,
-    task: Task,
-    rewards: list[Reward],
-    metrics: Metrics,
-    tokenizer: PreTrainedTokenizerBase,
-    scorer: Scorer,
-    identity: Identity,
-    *,
-    config: GRPOConfig,
-    environments: Sequence[Environment] = (),
-    steps: int,
-    card: str = "",
-) -> RecipeTrainer:
-    """Build the trainer of a recipe, with its model and adapter; it writes folders alone.
+def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
+    """Build the trainer of a run, with its model and adapter; it writes only folders.
 
     Args:
-        metrics: the reward that decides whether an answer is right.
-        scorer: runs the rewards, and the metric if it is none of them.
-        identity: written into every checkpoint.
-        config: as `training_config` returns it for the recipe.
-        environments: as `load_environments` returns them for the recipe.
-        steps: optimizer steps of the whole run, over which a curriculum is ordered.
         card: the model card of the run and of its checkpoints.
 
     Raises:
         InputError: nothing would be trained.
     """
+    recipe, task, rewards, scorer = prepared.recipe, prepared.task, prepared.rewards, prepared.scorer
+    config = training_config(recipe, rewards, task.stop_strings)
     model_config = ModelConfig(**models.model_settings(recipe))
     run_settings = recipe.settings_for("run")
     load_in_shares(config)
-    rows = _ordered_rows(task.train, run_settings["curriculum"], config, steps)
+    rows = _ordered_rows(task.train, run_settings["curriculum"], config, prepared.plan.steps)
     played = None
-    if environments:
+    if prepared.environments:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change
-        played = Environments(recipe, environments, by_column=COLUMN in rows.column_names, rank=scorer.rank)
+        played = Environments(recipe, prepared.environments, by_column=COLUMN in rows.column_names, rank=scorer.rank)
     validates = recipe.value("eval_strategy") != "no"
-    player = player_of(recipe, tokenizer, played) if validates and played is not None else None
-    validation = _validation(recipe, task, rewards, metrics, scorer, player) if validates else None
+    player = player_of(recipe, prepared.tokenizer, played) if validates and played is not None else None
+    validation = functools.partial(validate, prepared, player) if validates else None
     dynamic_sampler = None
     if run_settings["dynamic_sampling"]:
-        (decisive,) = metrics_of(metrics)  # tasks: and dynamic_sampling exclude each other
+        (decisive,) = metrics_of(prepared.metrics)  # tasks: and dynamic_sampling exclude each other
         decisive = decisive if decisive in rewards else max(rewards, key=lambda reward: reward.weight)
         dynamic_sampler = DynamicSampler(
             rows,
@@ -124,7 +104,7 @@ def build_trainer(
         stop_strings=task.stop_strings,
         tasks=tuple(task.mixed),
         validation=validation,
-        identity=identity,
+        identity=prepared.identity,
         card=card,
         keep_checkpoints=recipe.settings.get("save_total_limit"),
         dynamic_sampler=dynamic_sampler,
@@ -132,7 +112,7 @@ def build_trainer(
         args=config,
         train_dataset=rows,
         eval_dataset=task.validation if validation is not None else None,
-        processing_class=tokenizer,
+        processing_class=prepared.tokenizer,
         quantization_config=get_quantization_config(model_config),
         peft_config=get_peft_config(model_config),
     )
@@ -152,25 +132,6 @@ def _ordered_rows(rows: Dataset, curriculum: str, config: GRPOConfig, steps: int
     config.shuffle_dataset = False
     config.max_steps = steps  # num_train_epochs counts passes over the task's rows, not over these
     return rows.select(easy_first(rows, prompts * generations, config.seed))
-
-
-def _validation(
-    recipe: Recipe, task: Task, rewards: list[Reward], metrics: Metrics, scorer: Scorer, player: Any
-) -> functools.partial[Any]:
-    """What validates during training: `validate`, with all arguments but the model."""
-    spec = recipe.evaluation or EvaluationSpec()
-    return functools.partial(
-        validate,
-        data=task.validation,
-        rewards=rewards,
-        metrics=metrics,
-        scorer=scorer,
-        batch_size=spec.batch_size,
-        max_new_tokens=spec.max_new_tokens or recipe.value("max_completion_length"),
-        stop_strings=task.stop_strings,
-        template_options=recipe.settings.get("chat_template_kwargs"),
-        player=player,
-    )
 
 
 def _finish_model(trainer: RecipeTrainer, recipe: Recipe, model_config: ModelConfig) -> None:
@@ -299,26 +260,34 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
 
 
 def validate(
+    prepared: PreparedRun,
+    player: Player | None,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prefix: str,
-    *,
-    data: Dataset,
-    rewards: Sequence[Reward],
-    metrics: Metrics,
-    scorer: Scorer,
-    **generation: Any,
 ) -> dict[str, float]:
     """Measure greedy answers to rows that training never sees, whole, per source and per task.
 
     Returns metrics by name: `<prefix>_reward`, `_accuracy`, `_cut_off`, `_<reward>`, `_<source>/accuracy` and
     `_tasks/<label>/accuracy`.
     Collective: every process takes a share of the rows, and all get the whole result.
-
-    Args:
-        generation: `batch_size`, `max_new_tokens` and others, as for `rlvr.evaluation.evaluate`.
     """
-    score, records = evaluate(model, tokenizer, data, rewards, metrics, scorer, description="validating", **generation)
+    recipe, task, rewards = prepared.recipe, prepared.task, prepared.rewards
+    spec = recipe.evaluation or EvaluationSpec()
+    score, records = evaluate(
+        model,
+        tokenizer,
+        task.validation,
+        rewards,
+        prepared.metrics,
+        prepared.scorer,
+        batch_size=spec.batch_size,
+        max_new_tokens=spec.max_new_tokens or recipe.value("max_completion_length"),
+        stop_strings=task.stop_strings,
+        description="validating",
+        template_options=recipe.settings.get("chat_template_kwargs"),
+        player=player,
+    )
     rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]
     rows = apply_gates_and_mask(rows, rewards, [record.get(TASK) for record in records])
     sums = [value for value in (total(row, rewards) for row in rows) if value is not None]

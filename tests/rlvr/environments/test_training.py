@@ -16,21 +16,17 @@ import pytest
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from rlvr.artifacts.identity import Identity
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EnvironmentSpec, RewardSpec, TaskSpec
 from rlvr.data.task import Task
-from rlvr.environments.loading import load_environments
-from rlvr.modeling import loading as models
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.scorer import Scorer
 from rlvr.training import train as training
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.trl_config import training_config
 from tests.rlvr.training.test_train import BASE, train
 from tests.support.counting import Counter
 from tests.support.tool_model import Script, call, follow, write_tool_model
+from tests.support.trainers import trainer_of
 
 COUNTER = EnvironmentSpec("tests/support/counting.py")
 
@@ -63,21 +59,7 @@ def build(
     specs = (RewardSpec("environment"),)
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), specs, None, settings, environments=environments)
     loaded = list(rewards or load_rewards(specs))
-    identity = Identity.of(recipe, data, 1, "python")
-    tokenizer = models.load_tokenizer(recipe, chat=True)
-    trainer = training.build_trainer(
-        recipe,
-        task,
-        loaded,
-        {"": loaded[0]},
-        tokenizer,
-        Scorer(loaded),
-        identity,
-        config=training_config(recipe, loaded, ()),
-        environments=load_environments(environments),
-        steps=1,
-    )
-    return trainer, recipe
+    return trainer_of(recipe, task, loaded), recipe
 
 
 def by_turns(*turns: Callable[[int], str]) -> Script:

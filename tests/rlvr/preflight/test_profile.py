@@ -12,10 +12,10 @@ import run_grpo
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
-from rlvr.preflight.prepare import PreparedRun
 from rlvr.preflight.profile import steps_of_each
 from rlvr.preflight.sampled_scores import MIN_PROMPTS, ScoredCompletions, constant_rewards
 from rlvr.scoring.reward import Reward
+from rlvr.training.prepared_run import PreparedRun
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
 # Two prompts a generation, four completions each, and two updates of each generation. No final answer fits 8 tokens.

@@ -29,7 +29,7 @@ from rlvr.reward_audit.rescoring import BATCH, batches, score
 from rlvr.reward_audit.reward_call import explanation
 from rlvr.reward_audit.score_summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
-from rlvr.training.trl_config import training_config
+from tests.support.trainers import trainer_of
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -428,13 +428,9 @@ def test_a_reward_without_the_hook_is_not_called_again() -> None:
 @pytest.mark.slow
 def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
-    from rlvr.artifacts.identity import Identity
     from rlvr.config import schema
     from rlvr.config.recipe import Recipe
     from rlvr.config.specs import RewardSpec, TaskSpec
-    from rlvr.modeling import loading as models
-    from rlvr.scoring.scorer import Scorer
-    from rlvr.training import train as training
 
     def ends_in(completions: list[Any], *, final_answer: list[str], **kwargs: Any) -> list[float | None]:
         return [
@@ -476,20 +472,7 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     }
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
-    tokenizer = models.load_tokenizer(recipe, chat=True)
-    identity = Identity.of(recipe, data, 1, "python")
-    trainer = training.build_trainer(
-        recipe,
-        task,
-        rewards,
-        {"": rewards[0]},
-        tokenizer,
-        Scorer(rewards),
-        identity,
-        config=training_config(recipe, rewards, task.stop_strings),
-        steps=2,
-    )
-    trainer.train()
+    trainer_of(recipe, task, rewards).train()
 
     rows = read_completions(str(tmp_path)).rows
     assert len(rows) == 16 and {row["step"] for row in rows} == {1, 2}

@@ -20,7 +20,6 @@ from transformers import AutoTokenizer, TrainerCallback
 
 from benchmarks.algorithms import VARIANTS
 from rlvr.artifacts import checkpoints
-from rlvr.artifacts.identity import Identity
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
@@ -29,13 +28,12 @@ from rlvr.errors import InputError
 from rlvr.modeling import loading as models
 from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
-from rlvr.scoring.scorer import Scorer
 from rlvr.training import checkpoint_writer
 from rlvr.training import train as training
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest
-from rlvr.training.trl_config import training_config
+from tests.support.trainers import trainer_of
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 BASE: dict[str, Any] = {
@@ -106,20 +104,7 @@ def build(
     rewards = [Reward(function.__name__, function) for function in functions or (longer_is_better,)]
     for reward, weight in zip(rewards, weights, strict=False):
         reward.weight = weight
-    tokenizer = models.load_tokenizer(recipe, chat=not text)
-    identity = Identity.of(recipe, data, 1, "python")
-    trainer = training.build_trainer(
-        recipe,
-        task,
-        rewards,
-        {"": rewards[0]},
-        tokenizer,
-        Scorer(rewards),
-        identity,
-        config=training_config(recipe, rewards, task.stop_strings),
-        steps=2,
-    )
-    return trainer, recipe, task
+    return trainer_of(recipe, task, rewards), recipe, task
 
 
 def train(
