@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +75,8 @@ def load_config(recipe: Recipe) -> PretrainedConfig:
     """Load the model's configuration, without its weights, changed by `model_init_kwargs`.
 
     Raises:
-        InputError: the model doesn't exist, needs permission, or can't be downloaded; an option that it doesn't take.
+        InputError: the model doesn't exist, needs permission, or can't be downloaded; an option that a recipe key sets,
+            or of a wrong type.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
@@ -85,30 +84,14 @@ def load_config(recipe: Recipe) -> PretrainedConfig:
     options = recipe.settings.get("model_init_kwargs") or {}
     for name in options:
         if (key := _RECIPE_KEYS.get(name, name)) in schema.fields():
-            raise _option_error("conflicting-keys", f"{name} is the recipe's key {key}. Set that one")
+            message = f"model_init_kwargs: {name} is the recipe's key {key}. Set that one."
+            raise InputError(message, kind="conflicting-keys", key="model_init_kwargs")
     try:
         with _explain_hub_errors(recipe):
-            config, others = AutoConfig.from_pretrained(
-                find_model(_name(recipe)), return_unused_kwargs=True, **{**options, **_hub_options(recipe)}
-            )
+            return AutoConfig.from_pretrained(find_model(_name(recipe)), **{**options, **_hub_options(recipe)})
     except StrictDataclassError as error:
-        raise _option_error("wrong-type", " ".join(str(error).split())) from error
-    unused = others.keys() & options.keys()
-    for name in unused - _load_options() if unused else ():  # they take seconds to import
-        raise _option_error("unknown-key", f"{name} is an option of neither from_pretrained nor {config.model_type}")
-    return config
-
-
-def _load_options() -> set[str]:
-    """The options of transformers' `from_pretrained`, most of which are in no signature."""
-    from transformers import PreTrainedModel
-
-    source = inspect.getsource(PreTrainedModel.from_pretrained)
-    return {*inspect.signature(PreTrainedModel.from_pretrained).parameters, *re.findall(r'"(\w+)"', source)}
-
-
-def _option_error(kind: str, message: str) -> InputError:
-    return InputError(f"model_init_kwargs: {message}.", kind=kind, key="model_init_kwargs")
+        message = f"model_init_kwargs: {' '.join(str(error).split())}."
+        raise InputError(message, kind="wrong-type", key="model_init_kwargs") from error
 
 
 def load_generation_config(recipe: Recipe, config: PretrainedConfig) -> GenerationConfig:

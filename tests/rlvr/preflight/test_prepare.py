@@ -49,20 +49,18 @@ def test_without_a_gpu_the_error_says_how_to_train_on_a_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "key", "why"),
+    ("words", "why"),
     [
-        (["--optim", "galore_adamw"], "package-not-installed", "optim", "its package is not among ours"),
-        (["--optim", "galore_adamw", "--optim_target_modules", "all-linear"], "package-not-installed", "optim", "too"),
-        (["--optim", "grokadamw"], "package-not-installed", "optim", "transformers raises a ValueError"),
-        (["--optim", "sgd", "--optim_args", "momentum=high"], "wrong-type", "optim_args", "no number"),
-        (["--optim_args", "momentum"], "wrong-type", "optim_args", "no value"),
-        (["--optim", "sgd", "--optim_args", "momentun=0.9"], "unused-key", "optim_args", "a misspelt option"),
-        (["--optim_args", "betas=0.9"], "unused-key", "optim_args", "Adam's options are keys of the recipe"),
+        (["--optim", "galore_adamw"], "its package is not among ours"),
+        (["--optim", "galore_adamw", "--optim_target_modules", "all-linear"], "its package is not among ours"),
+        (["--optim", "grokadamw"], "transformers raises a ValueError"),
+        (["--optim", "sgd", "--optim_args", "momentum=high"], "no number"),
+        (["--optim_args", "momentum"], "no value"),
     ],
 )
-def test_an_optimizer_that_transformers_cannot_make_is_refused(words: list[str], kind: str, key: str, why: str) -> None:
+def test_an_optimizer_that_transformers_cannot_make_is_refused(words: list[str], why: str) -> None:
     [problem] = [one for one in refusal(words).problems if one.level == "error"]
-    assert (problem.kind, problem.key) == (kind, key), why
+    assert (problem.kind, problem.key) == ("refused-by-trl", "optim"), why
 
 
 def test_an_optimizer_with_options_is_accepted() -> None:
