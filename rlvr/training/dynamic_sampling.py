@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr.config.recipe import value_of
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.training.batch_merge import BatchLayout, CompletionTable, GroupSource, RolloutBatch, merge_rollouts
 
 if TYPE_CHECKING:
@@ -189,24 +189,11 @@ class FreshPrompts:
 
     def state(self) -> dict[str, int]:
         """The stream's position, for a checkpoint."""
-        return {"rows": self._rows, "seed": self._seed, "pass": self._pass, "position": self._position}
+        return {"pass": self._pass, "position": self._position}
 
     def load(self, state: Mapping[str, int]) -> None:
-        """Continue from `state()`.
-
-        Raises:
-            InputError: the state is of other data or of another seed.
-        """
-        for name, own in (("rows", self._rows), ("seed", self._seed)):
-            if state.get(name) != own:
-                raise InputError(
-                    f"The checkpoint's stream of fresh prompts (dynamic_sampling) was made with {name} "
-                    f"{state.get(name)!r}, but this run has {own!r}. Continue with the same data and seed, or start "
-                    "a new run with resume_from_checkpoint: never.",
-                    kind="checkpoint-mismatch",
-                    key=name,
-                )
-        self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
+        """Continue from `state()`, with the same rows and seed (`rlvr.artifacts.identity` holds that)."""
+        self._pass, self._position, self._order = state["pass"], state["position"], None
 
 
 def _digest(prompt: Any) -> bytes:
