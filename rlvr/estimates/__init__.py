@@ -190,7 +190,12 @@ def estimate(
         setup = read_setup(changed, config, processes, kind, prompt_tokens)
         added = counting.adapter(whole, config, changed.settings) if setup.peft else None
         if room is not None and not setup.vllm and not changed.settings.get("per_device_generation_batch_size"):
-            largest = _largest_round(whole, added, shape, setup, room)
+
+            def overflows(rows: int) -> bool:  # a tenth of the GPU stays free
+                used = memory(whole, added, shape, replace(setup, at_once=rows), gpu_memory=room)
+                return used.at("generating") > USABLE * room
+
+            largest = max(bisect.bisect_left(range(1, setup.generated + 1), True, key=overflows), 1)
             rounds = -(-setup.generated // largest)
             setup = replace(setup, at_once=-(-setup.generated // rounds))
         return setup, memory(whole, added, shape, setup, gpu_memory=room)
@@ -211,22 +216,6 @@ def estimate(
         needed_after=needed,
         dense=shape.dense,
     )
-
-
-def _largest_round(
-    whole: counting.Parameters,
-    added: counting.Adapter | None,
-    shape: counting.Shape,
-    setup: RunSetup,
-    room: float,
-) -> int:
-    """The most completions that transformers can generate at once with a tenth of the GPU free; at least one."""
-
-    def overflows(rows: int) -> bool:
-        used = memory(whole, added, shape, replace(setup, at_once=rows), gpu_memory=room).at("generating")
-        return used > USABLE * room
-
-    return max(bisect.bisect_left(range(1, setup.generated + 1), True, key=overflows), 1)
 
 
 def _gib(number: float) -> str:
