@@ -5,13 +5,13 @@
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                   # the trained model
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
-    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep, and its plot
+    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep
     python scripts/evaluate.py --config RECIPE --split train --samples 8    # pass rates, for the task's pass_rates
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
-completions (parquet) to --output; a sweep writes sweep.json, sweep.svg and sweep.png. In a run's own folder the report
-is written again. A run that is in MLflow or W&B gets the results there (docs/tracking.md). Any recipe key can
-be overridden, as with run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
+completions (parquet) to --output; a sweep writes sweep.json. In a run's own folder the report is written again. A run
+that is in MLflow or W&B gets the results there (docs/tracking.md). Any recipe key can be overridden, as with
+run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
 Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.
 

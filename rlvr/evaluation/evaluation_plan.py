@@ -200,7 +200,7 @@ def _write(
     if plan.shots:
         content = write_sweep(folder, about, results)
         console.info(f"{sweep_heading(content)}\n\n{sweep_table(content)}\n")
-        console.info(f"  {folder / 'sweep.json'}\n  {folder / 'sweep.svg'}")
+        console.info(f"  {folder / 'sweep.json'}")
         return
     [scores] = results.values()
     move_earlier(folder, about, plan.parts)

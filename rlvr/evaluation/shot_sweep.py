@@ -7,14 +7,13 @@ draws them with its own seed, from rows that are in no split.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlvr import console
-from rlvr.artifacts.evaluation import Interval, Score
+from rlvr.artifacts.evaluation import MODELS, Interval, Score
 from rlvr.artifacts.evaluation_summary import interval_words
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import Recipe
@@ -28,7 +27,6 @@ from rlvr.formatting import count, p_value_text, percent, points
 from rlvr.scoring.registry import load_task
 
 ShotResults = Mapping[str, tuple[Score, Records]]
-COLOURS = {"base": "#8a8f98", "trained": "#2563c9"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
 
 
 def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, ShotResults]) -> dict[str, Any]:
-    """Write `sweep.json`, `sweep.svg` and `sweep.png`; return the JSON's content.
+    """Write `sweep.json`; return its content.
 
     Args:
         about: as `describe_evaluation` returns it; `shots` is removed from its task.
@@ -121,13 +119,12 @@ def write_sweep(folder: Path, about: Mapping[str, Any], results: Mapping[int, Sh
         content["warnings"] = warnings
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    draw_sweep(content, [folder / "sweep.svg", folder / "sweep.png"])
     return content
 
 
 def sweep_table(content: Mapping[str, Any]) -> str:
     """Format the table of a sweep.json for the terminal."""
-    names = [name for name in COLOURS if name in content["points"][0]]
+    names = [name for name in MODELS if name in content["points"][0]]
     both = len(names) > 1
     header = ["shots"]
     for name in names:
@@ -159,51 +156,9 @@ def sweep_table(content: Mapping[str, Any]) -> str:
 
 def sweep_heading(content: Mapping[str, Any]) -> str:
     first = content["points"][0]
-    rows = next(first[name]["rows"] for name in COLOURS if name in first)
+    rows = next(first[name]["rows"] for name in MODELS if name in first)
     return (
         f"Accuracy ({content['metric']}) by number of shots on {rows} held-out rows of "
         f"{content['task']['name']}/{content['split']}, {content['decoding']} decoding, shots drawn with seed "
         f"{content['shots_seed']}:"
     )
-
-
-def draw_sweep(content: Mapping[str, Any], files: Sequence[Path]) -> None:
-    """Draw accuracy over shots with intervals, and the published score."""
-    import matplotlib
-    from matplotlib.figure import Figure  # not pyplot, which holds state for the whole process
-
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # a fresh machine logs that it builds a font cache
-    points = content["points"]
-    positions = range(len(points))  # even steps: the numbers double, and 0 has no logarithm
-    style = {"svg.hashsalt": "sweep", "svg.fonttype": "none", "text.parse_math": False, "font.size": 10}
-    style |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-        axes = figure.add_subplot()
-        names = [name for name in COLOURS if name in points[0]]
-        for number, name in enumerate(names):
-            scores = [point[name] for point in points]
-            values = [100 * score["accuracy"] for score in scores]
-            below = [100 * (score["accuracy"] - score["interval"]["low"]) for score in scores]
-            above = [100 * (score["interval"]["high"] - score["accuracy"]) for score in scores]
-            shift = 0.06 * (number - (len(names) - 1) / 2)  # keeps the intervals of two models apart
-            shifted = [position + shift for position in positions]
-            look: dict[str, Any] = {"color": COLOURS[name], "marker": "o", "capsize": 3, "label": name}
-            axes.errorbar(shifted, values, yerr=[below, above], **look)
-        if reference := content.get("reference"):
-            score, colour = 100 * reference["score"], "#b45309"
-            axes.axhline(score, color=colour, linewidth=1, linestyle="--")
-            place: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "color": colour, "fontsize": 8}
-            axes.annotate(f"published: {reference['source'][:60]}", (0, score), **place)
-        axes.set_xticks(list(positions), [str(point["shots"]) for point in points])
-        axes.set_xlabel("shots")
-        axes.set_ylabel("right, %")
-        axes.set_ylim(0, 100)
-        axes.grid(axis="y", color="#e5e7eb")
-        axes.set_axisbelow(True)
-        rows = points[0][names[0]]["rows"]
-        axes.set_title(f"{content['model']}, {rows} rows of {content['task']['name']}", loc="left", fontsize=10)
-        if len(names) > 1:
-            axes.legend(loc="upper right", ncols=2)
-        for file in files:
-            figure.savefig(file, dpi=160, metadata={"Date": None} if file.suffix == ".svg" else None)

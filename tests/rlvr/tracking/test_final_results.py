@@ -84,7 +84,7 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, run_dir: Path) -> None:
     write(run_dir / "evaluation.json", EVALUATION | {"decoding": "greedy"})
     for name in (
-        "sweep.png",
+        "sweep.json",
         "report.html",
         "completions/evaluation_base.parquet",
         "completions/completions_1.parquet",
@@ -108,7 +108,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     artifacts = next((tmp_path / "artifacts").glob("*/artifacts"))
     assert {str(path.relative_to(artifacts)) for path in artifacts.rglob("*") if path.is_file()} == {
         "evaluation.json",
-        "sweep.png",
+        "sweep.json",
         "report.html",
         "completions/evaluation_base.parquet",
         "evaluations/hundred/evaluation.json",
