@@ -130,26 +130,6 @@ def check_prompts(components: RunComponents) -> Iterator[Problem]:
         if empty is not None:
             message = f"{name}, {split}, row {empty}: the prompt is empty."
             yield Problem(message, "empty-prompt", "prompt", row=empty)
-        encoded = next((row for row, prompt in enumerate(prompts) if _holds_encoded_messages(prompt)), None)
-        if encoded is not None:
-            message = (
-                f"{name}, {split}, row {encoded}: the prompt is the JSON text of chat messages, which the model would "
-                "read as it is. Store the column as a list of messages."
-            )
-            yield Problem(message, "encoded-prompt", "prompt", row=encoded)
-
-
-def _holds_encoded_messages(prompt: Any) -> bool:
-    """Whether a prompt is the JSON text of messages, as CSV files have it; also as the only message."""
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0].get("content")
-    if not isinstance(prompt, str) or not prompt.lstrip().startswith("[{"):
-        return False
-    try:
-        messages = json.loads(prompt)
-    except ValueError:
-        return False
-    return all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages)
 
 
 def check_truncation_mask(components: RunComponents) -> Iterator[Problem]:

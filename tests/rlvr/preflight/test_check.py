@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -223,15 +222,6 @@ def test_an_empty_prompt_is_refused_with_its_row() -> None:
     train = Dataset.from_dict({"prompt": ["x"] * 63 + [""], "final_answer": ["1"] * 64})
     [problem] = check_components(make_components(train=train)).errors
     assert (problem.kind, problem.row) == ("empty-prompt", 63)
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_json_text_of_messages_is_no_prompt(wrapped: bool) -> None:
-    text = json.dumps([{"role": "user", "content": "1+1?"}])
-    prompts = [[{"role": "user", "content": one}] if wrapped else one for one in ["[{x", *[text] * 63]]
-    train = Dataset.from_dict({"prompt": prompts, "final_answer": ["1"] * 64})
-    problem = next(one for one in check_components(make_components(train=train)).errors if one.key == "prompt")
-    assert (problem.kind, problem.row) == ("encoded-prompt", 1)
 
 
 def test_held_out_prompts_that_are_trained_on_are_counted_in_a_warning() -> None:
