@@ -6,8 +6,8 @@
     python scripts/red_team.py --config runs/demo-arithmetic/recipe.yaml --run_dir runs/demo-arithmetic
 
 It needs neither a model nor a GPU. It tries a list of texts on rows of the task. With a run directory, it also tries
-the completions of the run, and the report of the run shows the result. Any recipe key can be overridden, as with
-run_grpo.py. docs/red-team.md explains the table.
+the completions of the run, and writes red_team.json there. Any recipe key can be overridden, as with run_grpo.py.
+docs/red-team.md explains the table.
 
 Exit codes: 0 the rewards hold or are lenient; 1 they are broken; 2 the recipe or an option is wrong.
 """
@@ -32,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
     )
     parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time to spend; default: 2")
-    parser.add_argument("--run_dir", type=Path, metavar="DIR", help="a run: use its completions, update its report")
+    parser.add_argument("--run_dir", type=Path, metavar="DIR", help="a run: use its completions, write red_team.json")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all findings to OUT")
     options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
@@ -48,13 +48,9 @@ def main(words: Sequence[str] | None = None) -> int:
                 )
             refuse_if_in_use(folder, "Wait for its end")
         recipe = load_recipe(options.config, overrides)
-        from rlvr.report.page import write_report
         from rlvr.reward_audit.red_team import red_team
 
-        code = red_team(recipe, options.minutes, options.run_dir, options.json)
-        if options.run_dir is not None:
-            console.info(f"  {write_report(options.run_dir)}")
-        return code
+        return red_team(recipe, options.minutes, options.run_dir, options.json)
     except InputError as error:
         console.error(visible(str(error)))  # messages quote completions
         return 2

@@ -3,10 +3,9 @@
     run_reader.py           read a run directory; a sentence for each missing part
     curves.py               panels of metrics; svg_charts.py draws them
     evaluation_extras.py    accuracy by number of shots, pass@k
-    red_team.py             what attacks on the rewards found
     rollouts.py             read the completions
     packing.py              choose those for the page's browser
-    samples.py              examples, chosen by rule
+    samples.py              held-out problems whose answers changed
     page.py, comparison.py  the page of one run, of several
 
 Prompts, completions and names are untrusted data: the templates escape them all, and the pages' policy allows no

@@ -17,7 +17,6 @@ from rlvr.formatting import count, shorten
 from rlvr.health import summary
 from rlvr.report import curves, evaluation_extras, samples, svg_charts
 from rlvr.report.packing import pack
-from rlvr.report.red_team import red_team
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run
@@ -95,14 +94,12 @@ def _page(run: RunRecord) -> str:
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
         sweep=evaluation_extras.sweep(run.shots),
         sweep_warnings=run.shots.warnings,
-        red_team=red_team(run.red_team),
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
         panels=curves.metric_panels(run),
         not_logged=not_logged,
         always_zero=always_zero,
         facts=facts(run),
-        training_answers=samples.training_answers(rollouts.items),
         changed=samples.changed_answers(rollouts.items),
         packed=pack(run, rollouts),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ class RunRecord:
     status: Mapping[str, Any]  # run.json
     state: str  # a sentence if the run is incomplete
     notes: tuple[str, ...]  # a sentence for each part that can't be read or that another version wrote
-    red_team: Mapping[str, Any] = field(default_factory=dict)  # red_team.json: attacks on the rewards
 
     @property
     def name(self) -> str:
@@ -88,7 +87,7 @@ def read_run(folder: Path) -> RunRecord:
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     recipe, recipe_text = parse_recipe(text), hide_secrets(text)
     metrics = read_metrics(folder / "metrics.jsonl")
-    versions, red_team = (read_json(folder / name) for name in ("versions.json", "red_team.json"))
+    versions = read_json(folder / "versions.json")
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
     evaluation, shots = Evaluation(), Sweep()
     try:
@@ -100,9 +99,7 @@ def read_run(folder: Path) -> RunRecord:
     except InputError as error:
         notes.append(str(error))
     state = _state(recipe, metrics, status)
-    return RunRecord(
-        folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes), red_team
-    )
+    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes))
 
 
 def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:

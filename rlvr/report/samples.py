@@ -1,4 +1,4 @@
-"""Choose a few example completions of a run by fixed rules.
+"""Choose a few held-out problems whose answers training changed.
 
 Models and data sets wrote these texts: escape them before showing them.
 """
@@ -14,7 +14,6 @@ from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, is_number, shorten
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, reference_of
 
 MAX_EXAMPLES = 3
-NO_REWARDS = ("step", "row", "tokens", "difficulty")
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,6 @@ class ChangedProblems:
     examples: tuple[Example, ...]
 
 
-def training_answers(rollouts: Sequence[Rollout]) -> list[tuple[int, Example]]:
-    """The step and an example of the first and the last logged training step.
-
-    The example is the best and the worst completion of the step's first group with different rewards, or of its first
-    group if there is none.
-    """
-    steps = sorted({item.stage for item in rollouts if item.stage >= 0})
-    ends = dict.fromkeys([*steps[:1], *steps[-1:]])
-    return [(step, _of_a_step([item for item in rollouts if item.stage == step])) for step in ends]
-
-
 def changed_answers(rollouts: Sequence[Rollout]) -> tuple[ChangedProblems, ChangedProblems] | None:
     """Held-out problems that only the trained model solved, and that only base solved; None without both models."""
     base, trained = (
@@ -72,24 +60,6 @@ def changed_answers(rollouts: Sequence[Rollout]) -> tuple[ChangedProblems, Chang
     return _changed(gained), _changed(lost)
 
 
-def _of_a_step(rollouts: Sequence[Rollout]) -> Example:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for item in rollouts:
-        groups.setdefault(item.group, []).append(item.row)
-
-    def advantage(row: Mapping[str, Any]) -> float:
-        return row.get("advantage") or 0.0
-
-    for group in groups.values():
-        best, worst = max(group, key=advantage), min(group, key=advantage)
-        if advantage(best) > advantage(worst):
-            answers = (_answer(f"best of {len(group)}", best), _answer(f"worst of {len(group)}", worst))
-            return Example(_prompt(best), answers, task=_task(best))
-    first = next(iter(groups.values()))[:2]
-    shown = tuple(_answer(f"completion {at}", row) for at, row in enumerate(first, 1))
-    return Example(_prompt(first[0]), shown, task=_task(first[0]))
-
-
 def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> ChangedProblems:
     examples = []
     for base, trained in pairs[:MAX_EXAMPLES]:
@@ -99,11 +69,10 @@ def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ch
 
 
 def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
-    # TRL writes one column a reward, an evaluation rewards/NAME. Text columns are logged by rewards.
     rewards = tuple(
         (name.removeprefix("rewards/"), f"{value:.2f}".replace("-", "−"))
         for name, value in row.items()
-        if is_number(value) and name not in NO_REWARDS
+        if is_number(value) and name.startswith("rewards/")
     )
     shown = fit(turns(row["completion"]), COMPLETION_LIMIT)
     shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role

@@ -1,4 +1,4 @@
-"""scripts/red_team.py: exit codes, the JSON and the run's report. The attacks: tests/rlvr/reward_audit."""
+"""scripts/red_team.py: exit codes and the JSON. The attacks: tests/rlvr/reward_audit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def part(completions, *, final_answer, **kwargs):
 
 
 @pytest.mark.slow
-def test_a_broken_reward_is_exit_code_1_and_in_the_report_of_the_run(tmp_path: Path) -> None:
+def test_a_broken_reward_is_exit_code_1_and_in_the_folder_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "part.py").write_text(BROKEN)
     run = write_run(tmp_path / "run", base=[False] * 4, trained=[True] * 4)
     rewards = f"[{{name: {tmp_path / 'part.py'}}}]"
@@ -30,7 +30,6 @@ def test_a_broken_reward_is_exit_code_1_and_in_the_report_of_the_run(tmp_path: P
     found = json.loads((tmp_path / "out.json").read_text())
     assert found == json.loads((run / "red_team.json").read_text())
     assert found["verdict"] == "broken" and found["found"][0]["paid"]["part"] > 0.5
-    assert "Red team: broken" in (run / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.shot_sweep import write_sweep
 from rlvr.report.evaluation_extras import pass_at_k, sweep
 from rlvr.report.page import write_report
-from rlvr.report.red_team import red_team
 from tests.support.report_runs import read, record, write_run
 
 
@@ -49,9 +48,6 @@ def test_a_sweep_is_a_row_for_each_number_of_shots_and_a_chart(swept: dict[str, 
 
 def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str, Any]) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 4, trained=[True] * 4)
-    found = {"text": "<b>1 2 3</b>", "reward": 1.0, "unearned": 0.97, "works_on": 0.9, "paid": {"r": 1.0, "other": 0.0}}
-    attacked = {"verdict": "broken", "sentences": ["Without being right."], "found": [found], "policy": None}
-    (folder / "red_team.json").write_text(json.dumps(attacked), encoding="utf-8")
     (folder / "sweep.json").write_text(json.dumps(swept), encoding="utf-8")
     path = folder / "evaluation.json"
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -63,8 +59,6 @@ def test_the_sweep_and_pass_at_k_are_on_the_page(tmp_path: Path, swept: dict[str
     text = read(write_report(folder)).text.replace("\u00a0", " ")
     for words in (
         "Accuracy by number of shots",
-        "Red team: broken",
-        "<b>1 2 3</b> 1.00 97 % 90 % r 1.00",
         "at least one right answer among k sampled answers",
         "50.0 % (25.0 … 75.0)",
         "2 samples a row, sampled at temperature 1",
@@ -85,7 +79,6 @@ JSON = st.recursive(
 def test_malformed_parts_break_nothing(one: Any, other: Any) -> None:
     with suppress(ValueError):
         sweep(from_json(Sweep, {"points": [{"shots": one, "base": other}, one], "warnings": other}))
-    red_team({"verdict": "holds", "found": [one, {"text": one, "paid": other}], "sentences": other, "policy": one})
     with suppress(ValueError):
         section = {"samples": 2, "decoding": "", "base": {"1": one}, "trained": other, "difference": one}
         pass_at_k(from_json(Evaluation, {"pass_at_k": section}))

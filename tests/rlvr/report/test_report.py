@@ -37,7 +37,7 @@ from rlvr.report import curves
 from rlvr.report.page import write_report
 from rlvr.report.rollouts import read_rollouts, reference_of
 from rlvr.report.run_reader import read_run
-from rlvr.report.samples import changed_answers, training_answers
+from rlvr.report.samples import changed_answers
 from rlvr.report.svg_charts import Series, thin_out
 from tests.support.report_runs import HOSTILE, read, record, write_run
 
@@ -487,14 +487,6 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path, exists: bool) 
 
 
 # ── Samples and curves ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_training_samples_are_the_best_and_the_worst_of_a_group_with_different_rewards(run_dir: Path) -> None:
-    examples = training_answers(read_rollouts(read_run(run_dir)).items)
-    assert [step for step, _ in examples] == [1, 4]
-    best, worst = examples[0][1].answers
-    assert (best.label, best.turns[0][1].strip()) == ("best of 4", "completion 2 of step 1")
-    assert dict(worst.rewards)["math_correctness"] == "0.00"
 
 
 def test_changed_answers_are_counted_and_paired_by_row(run_dir: Path) -> None:
