@@ -92,7 +92,15 @@ class InputError(Exception):
 
 
 class FailedRun(Exception):
-    """A run failed through a reward, the recipe or the data. The message says which; our stack frames don't help."""
+    """A run failed through a reward, the recipe or the data. The message says which; our stack frames don't help.
+
+    Args:
+        kind: slug, as in `Problem`.
+    """
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 def problems_as_json(problems: Sequence[Problem], plan: Mapping[str, Any] | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerControl
 
 from rlvr import console
-from rlvr.artifacts.identity import Identity
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import ended
 from rlvr.scoring.call_result import RewardFailure, Scored
-from rlvr.scoring.reward import Reward, apply_gates_and_mask
-from rlvr.scoring.scorer import Scorer, trl_reward_functions
+from rlvr.scoring.reward import apply_gates_and_mask
+from rlvr.scoring.scorer import trl_reward_functions
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
 from rlvr.training.checkpoint_writer import CheckpointWriter
+from rlvr.training.prepared_run import PreparedRun
 from rlvr.training.reward_failures import nothing_scored, raise_or_report
 from rlvr.training.rollout_check import RolloutCheck
 from rlvr.training.tool_turns import ToolTurns
@@ -53,31 +53,23 @@ class RecipeTrainer(TrlSeam):
     `_after_scoring`), then TrlSeam `gate_and_mask` and `correct_batch`; `add_batch_metrics` once the batch is complete.
 
     Args:
-        rewards: those of the recipe, in its order.
-        scorer: runs them.
-        settings: the recipe's keys of this project (`Recipe.settings_for("run")`), and `adaptive`.
-        identity, keep_checkpoints, card: as for `CheckpointWriter`.
-        tasks: labels of the tasks of a mixture.
-        validation: `rlvr.training.train.validate` with its rows and rewards; None where the recipe asks for none.
+        card: as for `CheckpointWriter`.
+        validation: `rlvr.training.train.validate` of the run; None where the recipe asks for none.
         kwargs: those of `TrlSeam`.
     """
 
     def __init__(
         self,
         *args: Any,
-        rewards: list[Reward],
-        scorer: Scorer,
-        settings: Mapping[str, Any],
-        identity: Identity,
-        keep_checkpoints: int | None = None,
-        card: str = "",
-        tasks: Sequence[str] = (),
-        validation: Callable[..., dict[str, float]] | None = None,
+        prepared: PreparedRun,
+        card: str,
+        validation: Callable[..., dict[str, float]] | None,
         **kwargs: Any,
     ) -> None:
-        self._rewards = rewards
-        self._scorer = scorer
-        self._tasks = tasks
+        recipe = prepared.recipe
+        settings = recipe.settings_for("run") | {"adaptive": recipe.settings.get("scale_rewards") == "adaptive"}
+        self._rewards = prepared.rewards
+        self._tasks = tuple(prepared.task.mixed)
         self._validation = validation
         self._rollout_check = RolloutCheck(settings["rollout_check_steps"])
         self.outage_s, self.outage_of = 0.0, ""  # how long a reward server or Ray cluster has not answered, and which
@@ -91,8 +83,9 @@ class RecipeTrainer(TrlSeam):
         super().__init__(
             *args,
             settings=settings,
-            checkpoints=CheckpointWriter(self, identity, keep_checkpoints, card),
-            reward_funcs=trl_reward_functions(rewards, scorer, self._after_scoring),
+            stop_strings=prepared.task.stop_strings,
+            checkpoints=CheckpointWriter(self, prepared.identity, recipe.settings.get("save_total_limit"), card),
+            reward_funcs=trl_reward_functions(prepared.rewards, prepared.scorer, self._after_scoring),
             **kwargs,
         )
 

@@ -33,15 +33,7 @@ LARGE = 0.05  # difference of a token, on average, for a run without an adapter 
 
 
 class RolloutError(FailedRun):
-    """vLLM does not sample from the policy.
-
-    Args:
-        kind: "wrong-base" (before any update), "no-adapter" (vLLM samples from the base) or "wrong-policy".
-    """
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    """vLLM does not sample from the policy: "wrong-base" (before any update), "no-adapter" or "wrong-policy"."""
 
 
 class Difference(NamedTuple):

@@ -48,13 +48,8 @@ if TYPE_CHECKING:
 class TrainingError(FailedRun):
     """Training ended and nothing was learnt.
 
-    Args:
-        kind: "nothing-scored", "zero-learning-rate", "equal-rewards" or "lost-gradient".
+    Its kind is "nothing-scored", "zero-learning-rate", "equal-rewards" or "lost-gradient".
     """
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
@@ -98,15 +93,9 @@ def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
     config.use_vllm = config.use_vllm and not own_vllm  # rlvr/training/vllm_rollouts.py says why
     trainer = RecipeTrainer(
         model=model_config.model_name_or_path,
-        rewards=rewards,
-        scorer=scorer,
-        settings={**run_settings, "adaptive": recipe.settings.get("scale_rewards") == "adaptive"},
-        stop_strings=task.stop_strings,
-        tasks=tuple(task.mixed),
-        validation=validation,
-        identity=prepared.identity,
+        prepared=prepared,
         card=card,
-        keep_checkpoints=recipe.settings.get("save_total_limit"),
+        validation=validation,
         dynamic_sampler=dynamic_sampler,
         environments=played,
         args=config,
