@@ -16,7 +16,6 @@ from rlvr.artifacts.evaluation import Evaluation
 from rlvr.artifacts.evaluation_summary import ABSENT, EvaluationVerdict, gain_cell, score_cell, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config.recipe import RESOLVED
-from rlvr.data.io import read_rows
 from rlvr.errors import InputError
 from rlvr.evaluation.statistics import paired_difference
 from rlvr.formatting import count, flatten, mapping, percent, points, shorten
@@ -26,6 +25,7 @@ from rlvr.report import svg_charts
 from rlvr.report.curves import METRICS, Panel, change
 from rlvr.report.page import OTHER_FILE, template, write_page
 from rlvr.report.result_table import short_names
+from rlvr.report.rollouts import evaluated_rows
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, read_run, series_of
 
@@ -122,14 +122,10 @@ def _measurement(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _records(run: RunRecord) -> dict[Any, tuple[str, Any]]:
-    try:
-        rows = read_rows(run.folder / "completions" / "evaluation_trained.parquet")
-    except InputError:
-        return {}
     return {
         row["row"]: (repr((row["prompt"], row.get("final_answer"))), row["correct"])
-        for row in rows
-        if {"row", "prompt", "correct"} <= row.keys()
+        for row in evaluated_rows(run.folder, "trained")
+        if "row" in row
     }
 
 

@@ -15,7 +15,7 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import ended
 from rlvr.scoring.call_result import RewardFailure, Scored
-from rlvr.scoring.reward import apply_gates_and_mask
+from rlvr.scoring.reward import RewardError, apply_gates_and_mask
 from rlvr.scoring.scorer import trl_reward_functions
 from rlvr.training import advantages as advantage
 from rlvr.training.batch_scores import BatchScores, duplicate_fraction
@@ -150,7 +150,7 @@ class RecipeTrainer(TrlSeam):
             return
         self._masked_generations += not self.outage_s  # an outage has its own limit (SyncedStopCallback)
         if self._masked_generations >= MAX_MASKED_GENERATIONS:
-            raise nothing_scored(MAX_MASKED_GENERATIONS, self.scoring_nothing)
+            raise RewardError(nothing_scored(f"the last {MAX_MASKED_GENERATIONS} generations", self.scoring_nothing))
 
     # ------------------------------------------------------------------------------------------------------------------
     # Completions and their advantages

@@ -33,14 +33,14 @@ def raise_or_report(failures: Sequence[RewardFailure], *, is_silent: bool, on_er
     console.error("\n" + "\n\n".join(reports))
 
 
-def nothing_scored(generations: int, rewards: Sequence[str]) -> RewardError:
-    """The error after generations without a single scored row.
+def nothing_scored(where: str, rewards: Sequence[str]) -> str:
+    """What to say where no row was scored.
 
     Args:
+        where: the steps or generations.
         rewards: those that returned None for the whole last generation, or failed.
     """
-    return RewardError(
-        f"Not one completion of the last {generations} generations could be scored: every row was masked, so nothing "
-        f"is learnt. {', '.join(rewards) or 'A reward'} failed (see above) or returned None. Check what it reads "
-        "(columns, golds, a server)."
+    return (
+        f"Not one completion of {where} could be scored: every row was masked, so nothing is learnt. "
+        f"{', '.join(rewards) or 'A reward'} failed or returned None. Check what it reads (columns, golds, a server)."
     )

@@ -36,8 +36,9 @@ from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
 from rlvr.training.prepared_run import PreparedRun
+from rlvr.training.reward_failures import nothing_scored
 from rlvr.training.trl_config import load_in_shares, training_config
-from rlvr.training.vllm_rollouts import vllm_rollouts
+from rlvr.training.vllm_rollouts import VllmRollouts
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -107,7 +108,7 @@ def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
     )
     _finish_model(trainer, recipe, model_config)
     if own_vllm:
-        trainer.generate_with(vllm_rollouts(trainer, recipe.settings))
+        trainer.generate_with(VllmRollouts(trainer, recipe.settings))
     return trainer
 
 
@@ -215,12 +216,7 @@ def fingerprint(trainer: RecipeTrainer) -> torch.Tensor:
 def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
     steps = trainer.state.global_step
     if trainer.scored_generations == 0:
-        raise TrainingError(
-            f"Not one completion of {steps} steps could be scored: every row was masked, so nothing was learnt. "
-            f"{', '.join(trainer.scoring_nothing) or 'A reward'} failed or returned None. Check what it reads "
-            "(columns, golds, a server).",
-            "nothing-scored",
-        )
+        raise TrainingError(nothing_scored(f"{steps} steps", trainer.scoring_nothing), "nothing-scored")
     assert trainer.first_weights is not None  # _StepStates set it
     if trainer.any_process(not torch.equal(trainer.first_weights, fingerprint(trainer))):
         return

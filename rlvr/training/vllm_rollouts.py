@@ -43,81 +43,51 @@ THIS_HOST = ("localhost", "127.0.0.1", "0.0.0.0", "::1", socket.gethostname())
 LOAD_TIMEOUT_S = 120.0  # for a server to load an adapter
 
 
-def vllm_rollouts(trainer: TrlSeam, settings: Mapping[str, Any]) -> VllmRollouts:
-    """Start vLLM for a trainer, with the arguments that TRL would pass; collective.
+class VllmRollouts(VLLMGeneration):
+    """`VLLMGeneration` with a data type of its own and adapters as LoRA requests. To start it is collective.
 
     Args:
+        trainer: gives the arguments that TRL would pass.
         settings: the recipe's flat keys, ours with their defaults.
     """
-    args = trainer.args
-    return VllmRollouts(
-        dtype=compute_type(trainer),
-        adapter_only=sends_adapter(settings),
-        base_quantization=settings["vllm_base_quantization"],
-        max_num_batched_tokens=settings["vllm_max_num_batched_tokens"],
-        revision=value_of(settings, "model_revision"),
-        run_dir=Path(args.output_dir),
-        model=trainer.model,
-        accelerator=trainer.accelerator,
-        processing_class=trainer.processing_class,
-        mode=args.vllm_mode,
-        structured_outputs_regex=args.vllm_structured_outputs_regex,
-        server_base_url=args.vllm_server_base_url,
-        server_host=args.vllm_server_host,
-        server_port=args.vllm_server_port,
-        server_timeout=args.vllm_server_timeout,
-        group_port=args.vllm_group_port,
-        tensor_parallel_size=args.vllm_tensor_parallel_size,
-        gpu_memory_utilization=args.vllm_gpu_memory_utilization,
-        max_model_length=args.vllm_max_model_length,
-        max_num_seqs=args.per_device_train_batch_size * args.vllm_tensor_parallel_size * args.steps_per_generation,
-        enable_sleep_mode=args.vllm_enable_sleep_mode,
-        model_impl=args.vllm_model_impl,
-        trust_remote_code=args.trust_remote_code,
-        repetition_penalty=args.repetition_penalty,
-        temperature=args.temperature,
-        top_p=args.top_p,
-        top_k=args.top_k,
-        min_p=args.min_p,
-        max_completion_length=args.max_completion_length,
-        generation_kwargs=args.generation_kwargs,
-    )
 
-
-class VllmRollouts(VLLMGeneration):
-    """`VLLMGeneration` with a data type of its own and adapters as LoRA requests.
-
-    Args:
-        dtype: of vLLM's weights and cache: the type that training computes in. TRL leaves it to vLLM, which takes
-            bfloat16 for a float32 model.
-        adapter_only: send the adapter; otherwise all weights, as TRL does.
-        base_quantization: of vLLM's base: "none" or "bitsandbytes".
-        max_num_batched_tokens: tokens of prompts and completions that vLLM computes at once. TRL has 4,096.
-        revision: of a model from the hub, which TRL doesn't pass on.
-        run_dir: where adapters lie for a server on another host while it loads them.
-        kwargs: those of `VLLMGeneration`.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        dtype: str,
-        adapter_only: bool,
-        base_quantization: str,
-        max_num_batched_tokens: int,
-        revision: str,
-        run_dir: Path,
-        **kwargs: Any,
-    ) -> None:
-        self.dtype = dtype
-        self.adapter_only = adapter_only
-        self.base_quantization = base_quantization
-        self.max_num_batched_tokens = max_num_batched_tokens
-        self.revision = revision
-        self.run_dir = run_dir
+    def __init__(self, trainer: TrlSeam, settings: Mapping[str, Any]) -> None:
+        args = trainer.args
+        # Of weights and cache. TRL leaves it to vLLM, which takes bfloat16 for a float32 model.
+        self.dtype = compute_type(trainer)
+        self.adapter_only = sends_adapter(settings)  # otherwise all weights are sent, as TRL does
+        self.base_quantization = settings["vllm_base_quantization"]
+        self.max_num_batched_tokens = settings["vllm_max_num_batched_tokens"]  # TRL has 4,096
+        self.revision = value_of(settings, "model_revision")  # which TRL doesn't pass on
+        self.run_dir = Path(args.output_dir)  # for a server on another host, which reads adapters there
         self.sent_bytes = 0  # by the last synchronisation, to one engine
         self._adapters = 0
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            model=trainer.model,
+            accelerator=trainer.accelerator,
+            processing_class=trainer.processing_class,
+            mode=args.vllm_mode,
+            structured_outputs_regex=args.vllm_structured_outputs_regex,
+            server_base_url=args.vllm_server_base_url,
+            server_host=args.vllm_server_host,
+            server_port=args.vllm_server_port,
+            server_timeout=args.vllm_server_timeout,
+            group_port=args.vllm_group_port,
+            tensor_parallel_size=args.vllm_tensor_parallel_size,
+            gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+            max_model_length=args.vllm_max_model_length,
+            max_num_seqs=args.per_device_train_batch_size * args.vllm_tensor_parallel_size * args.steps_per_generation,
+            enable_sleep_mode=args.vllm_enable_sleep_mode,
+            model_impl=args.vllm_model_impl,
+            trust_remote_code=args.trust_remote_code,
+            repetition_penalty=args.repetition_penalty,
+            temperature=args.temperature,
+            top_p=args.top_p,
+            top_k=args.top_k,
+            min_p=args.min_p,
+            max_completion_length=args.max_completion_length,
+            generation_kwargs=args.generation_kwargs,
+        )
 
     def _init_vllm(self) -> None:
         if self.mode == "server":
