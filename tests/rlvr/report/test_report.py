@@ -234,8 +234,6 @@ def test_the_page_shows_verdict_setup_rewards_and_completions(page_path: Path) -
         "math_correctness (weight 1)",
         "4 of 4",
         "Completions that reached the limit of 44 tokens",
-        "completion 2 of step 1",
-        "completion 0 of step 4",
         "30 problems; the first 3 of the split",
         "Held out: base was right, trained is wrong",
         "1 problem:",
@@ -313,7 +311,7 @@ def test_texts_of_models_and_data_sets_never_become_markup(tmp_path: Path) -> No
     (harmless / "failure.txt").write_text("ValueError", encoding="utf-8")
     assert page.tags == read(write_report(harmless)).tags
     assert not [name for name, _ in page.attributes if name.startswith("on")]
-    for place in ("completion 2 of step 1 ", "prompt of step 4 ", "answer 0 ", "Expected answer: 0 ", "ValueError: "):
+    for place in ("answer 0 ", "Expected answer: 0 ", "ValueError: "):
         assert place + HOSTILE in page.text
 
 
@@ -394,7 +392,7 @@ def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
         (["evaluation.json"], "There is no held-out evaluation", "the recipe asks for none"),
         (["metrics.jsonl"], "There is no reward curve", "nothing was logged"),
         (["recipe.yaml"], "holds no recipe.yaml", "the log alone was copied"),
-        (["completions"], "holds no completions of training steps", "log_completions: false"),
+        (["completions"], "holds no completions", "log_completions: false"),
         (["completions/evaluation_base.parquet"], "no held-out answers of both", "the evaluation was interrupted"),
         (["evaluation.json", "completions", "metrics.jsonl"], "No training step has been logged", "just started"),
     ],
