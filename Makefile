@@ -56,7 +56,7 @@ test-all: $(TESTS) lint
 # Training with vLLM on the CPU, in an environment of its own: vLLM pins other versions, and none of its releases is for
 # CPUs alone.
 test-vllm: .venv-vllm/.ready
-	.venv-vllm/bin/python -m pytest tests/vllm
+	.venv-vllm/bin/python -m pytest --numprocesses 2 --dist loadfile tests/vllm
 
 # Hashes are checked, and nothing is resolved: the file lists all packages. torch's CPU build is on an index of its own.
 .venv-vllm/.ready: constraints-vllm.txt pyproject.toml

@@ -1,4 +1,4 @@
-"""The code demonstration: executed programs make the model better, and the format reward alone does not."""
+"""The code demonstration: executed programs make the model better (tests/recipes/test_demo.py has the control)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-import run_grpo
 from rlvr.training.callbacks import read_metrics
 from tests.conftest import environment_of_a_user
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
 
-# Two thirds of the recipe's: with a rate that falls to 0 in them they bring the whole gain, 98.8 % with seeds 0 and 1.
-STEPS = ("--max_steps", "30")
+# Half of the recipe's steps and rows: with a rate that falls to 0 in them they bring the whole gain.
+SHORTER = ("--max_steps", "24", "--evaluation.rows", "125")
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs") / "demo"
     command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder)]
     result = subprocess.run(
-        [*command, *STEPS, "--report_to", "none"],
+        [*command, *SHORTER, "--report_to", "none"],
         cwd=REPOSITORY,
         env=environment_of_a_user(),
         capture_output=True,
@@ -54,7 +53,7 @@ def trained_rows(run: Path) -> list[dict[str, Any]]:
 def test_accuracy_rises_above_ninety_percent_on_problems_never_seen(demo: Path) -> None:
     evaluation = evaluation_of(demo)
     assert evaluation["metric"] == "code_execution"
-    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 250
+    assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 125
     assert 0.15 <= evaluation["base"]["accuracy"] <= 0.35
     assert evaluation["trained"]["accuracy"] >= 0.90
     assert evaluation["difference"]["interval"]["low"] >= 0.50
@@ -65,32 +64,15 @@ def test_both_kinds_of_traps_are_avoided(demo: Path) -> None:
     rows = [row for row in trained_rows(demo) if row["difficulty"] == "trap"]
     for source in ("expression", "sum"):
         right = [row["correct"] for row in rows if row["source"] == source]
-        assert len(right) > 50
+        assert len(right) > 25
         assert sum(right) / len(right) >= 0.85, source
 
 
 def test_the_reward_rises_from_programs_that_were_executed(demo: Path) -> None:
     steps = [line for line in read_metrics(demo / "metrics.jsonl") if "reward" in line]
-    first, last = steps[:10], steps[-10:]
+    first, last = steps[:8], steps[-8:]
     for name in ("rewards/code_execution/mean", "code_execution/verdict_ac"):
-        before, after = (sum(line[name] for line in part) / 10 for part in (first, last))
+        before, after = (sum(line[name] for line in part) / 8 for part in (first, last))
         assert after - before >= 0.1, name
     assert all(line["code_execution/cpu_s"] > 0 for line in steps), "something ran"
     assert not any(line["code_execution/sandbox_errors"] for line in steps)
-
-
-@pytest.mark.usefixtures("without_report")
-def test_with_the_format_reward_alone_the_format_is_learnt_and_the_traps_are_not(tmp_path: Path) -> None:
-    """The control, with another reward: the gain comes from the executed tests, not from training as such.
-
-    Some accuracy may come with the format, since an open code block counts as no program.
-    """
-    run = tmp_path / "run"
-    words = ["--config", str(DEMO), "--output_dir", str(run), "--report_to", "none", "--max_steps", "24"]
-    words += ["--rewards", "[{name: code_format}]", "--evaluation.metric", "code_execution"]
-    assert run_grpo.main(words) == 0
-    evaluation = evaluation_of(run)
-    assert evaluation["trained"]["rewards"]["code_format"] >= 0.90
-    assert evaluation["difference"]["points"] <= 0.15
-    traps = [row["correct"] for row in trained_rows(run) if row["difficulty"] == "trap"]
-    assert sum(traps) / len(traps) <= 0.10

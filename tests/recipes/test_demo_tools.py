@@ -52,10 +52,11 @@ def mean(steps: list[dict[str, Any]], name: str) -> float:
 def test_the_model_learns_to_call_the_tool_and_answers_rightly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = train(tmp_path, "--max_steps", "20")  # half of the recipe's: they bring most of the gain
+    # Half of the recipe's steps brings most of the gain.
+    steps = train(tmp_path, "--max_steps", "20", "--evaluation.rows", "64")
     assert 0.15 <= mean(steps[:3], REWARD) <= 0.45 and mean(steps[:3], CALLS) <= 0.4
-    assert mean(steps[-5:], REWARD) >= 0.35, "sampled at temperature 1, where digits are sometimes copied wrongly"
-    assert mean(steps[-5:], CALLS) >= 0.6
+    assert mean(steps[-3:], REWARD) >= 0.35, "sampled at temperature 1, where digits are sometimes copied wrongly"
+    assert mean(steps[-3:], CALLS) >= 0.6
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["base"]["accuracy"] <= 0.02 and evaluation["trained"]["accuracy"] >= 0.75
     capsys.readouterr()
@@ -76,7 +77,7 @@ def test_without_the_tools_answer_nothing_is_learnt(tmp_path: Path) -> None:
         tmp_path,
         "--environment.name",
         str(tmp_path / "silent.py:Silent"),
-        *("--max_steps", "8", "--evaluation.rows", "20"),
+        *("--max_steps", "3", "--evaluation.rows", "20"),
         code=1,
     )
     assert max(step[REWARD] for step in steps) == 0.0

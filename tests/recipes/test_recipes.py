@@ -247,6 +247,8 @@ def small_words(path: Path, folder: Path, stand_ins: dict[str, Path]) -> list[st
         words += [f"--task.{option}=null" for option in ("test_path", "sources") if option in recipe.tasks[0].options]
     for part in recipe.tasks if recipe.is_mixture else ():
         words += [f"--tasks.{part.label}.path", str(stand_ins[part.name])]
+    if "train_rows" in recipe.tasks[0].options:  # of a task that makes its rows
+        words += ["--task.train_rows", "64", "--task.test_rows", "16"]
     if recipe.settings.get("use_vllm"):
         words += ["--use_vllm", "false"]
     if "folder" in recipe.tasks[0].options:

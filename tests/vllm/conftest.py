@@ -15,7 +15,7 @@ from tests.support.vllm_on_cpu import ENVIRONMENT, write_plugin
 Run = Callable[..., Launch]
 LORA = ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--learning_rate", "5e-3"]
 MODEL = REPOSITORY / "models" / "tiny-arithmetic"
-STEPS = ["--max_steps", "4", "--warmup_steps", "0", "--evaluation.rows", "100"]
+STEPS = ["--max_steps", "4", "--warmup_steps", "0", "--evaluation.rows", "50"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -41,7 +41,7 @@ if __name__ == "__main__":
 def evaluate(start: Start, run: Path, folder: Path) -> Launch:
     folder.mkdir()
     (folder / "watched.py").write_text(WATCHED)
-    words = ["--config", str(DEMO), *LORA, "--use_peft", "true", "--limit", "100"]
+    words = ["--config", str(DEMO), *LORA, "--use_peft", "true", "--limit", "50"]
     words += ["--adapter", str(run / "adapter"), "--compare", "base", "--output", str(folder), "--engine", "vllm"]
     return start([folder / "watched.py", *words], folder / "run")
 
@@ -77,7 +77,7 @@ def test_vllm_plays_environments(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])  # test_training.py has SIGTERM
 def test_a_signal_leaves_no_process_of_vllm(start: Start, lora: Path, tmp_path: Path, number: signal.Signals) -> None:
     launch = evaluate(start, lora, tmp_path / "evaluation")
     launch.wait_until(lambda: "processes after" in launch.output(), "an engine")

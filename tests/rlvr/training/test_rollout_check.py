@@ -142,14 +142,14 @@ def test_steps_that_are_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "settings", "why"),
+    ("engine", "settings", "runs", "why"),
     [
-        ({"dtype": torch.bfloat16}, {"dtype": "bfloat16", "bf16": True}, "bfloat16"),
-        ({"quantised": False}, {}, "a 16-bit base against its 4-bit numbers"),
+        ({"dtype": torch.bfloat16}, {"dtype": "bfloat16", "bf16": True}, 8, "bfloat16"),  # three times as slow
+        ({"quantised": False}, {}, 25, "a 16-bit base against its 4-bit numbers"),
     ],
 )
-def test_twenty_five_honest_runs_raise_no_alarm(
-    tmp_path: Path, engine: dict[str, Any], settings: dict[str, Any], why: str
+def test_honest_runs_raise_no_alarm(
+    tmp_path: Path, engine: dict[str, Any], settings: dict[str, Any], runs: int, why: str
 ) -> None:
     """Adapters that move as far as Adam moves them; each check has samples of its own."""
     trainer, _, task = build(tmp_path, by_chance, settings={**QLORA, "max_completion_length": 8, **settings})
@@ -157,7 +157,7 @@ def test_twenty_five_honest_runs_raise_no_alarm(
     rows = [{"prompt": row["prompt"]} for row in task.train for _ in range(BASE["num_generations"])][:16]
     weights = [tensor for name, tensor in trainer.model.named_parameters() if "lora_B" in name]
     differences = []
-    for seed in range(25):
+    for seed in range(runs):
         torch.manual_seed(seed)
         trainer._rollout_check = RolloutCheck(1)
         directions = [torch.randn_like(tensor) for tensor in weights]
@@ -167,4 +167,4 @@ def test_twenty_five_honest_runs_raise_no_alarm(
                 tensor.data = (1e-3 * step) * (direction + torch.randn_like(tensor)).sign()
             trainer.sample_round(rows)  # raises
             differences.append(trainer._metrics["train"]["sampling/logit_difference"][-1])
-    assert len(set(differences)) == 75, why
+    assert len(set(differences)) == 3 * runs, why
