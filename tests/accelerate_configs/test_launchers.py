@@ -18,8 +18,8 @@ from tests.support.launching import LORA, SHORT, Start, accelerated, adapter, me
 
 pytestmark = pytest.mark.slow
 
-# Offloading changes where ZeRO-2 keeps the optimizer's state, whatever the numbers of the base are. QLoRA under ZeRO-3 is
-# in test_interruption.py.
+# Offloading changes where ZeRO-2 keeps the optimizer's state, whatever the numbers of the base are. QLoRA under ZeRO-3
+# is in test_interruption.py.
 LAUNCHES = (
     *(("ddp", "lora"), ("zero2", "qlora"), ("zero2_offload", "lora")),
     *(("zero3", "lora"), ("fsdp2", "qlora")),
