@@ -63,7 +63,7 @@ def test_vllm_gives_the_answers_of_transformers_with_one_engine_at_a_time(
 @pytest.mark.slow
 def test_vllm_plays_environments(start: Start, tmp_path: Path) -> None:
     recipe, output = REPOSITORY / "recipes" / "demo-tools.yaml", tmp_path / "evaluation"
-    words = ["base", "--config", recipe, "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]
+    words = ["--config", recipe, "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]
     # Few prompts: vLLM reads many in parts, takes draws back, and its generators of a CPU can't (set_offset).
     words += ["--limit", "6", "--samples", "5", "--output", output, "--engine", "vllm"]
     succeed(start([REPOSITORY / "scripts" / "evaluate.py", *words], tmp_path / "run"))
