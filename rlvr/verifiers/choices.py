@@ -7,9 +7,10 @@ A statement is one of
 - without any of these, a line that is nothing but a choice, if the turn ends in it: "C", "**C**", "C. Paris", "Paris";
   or if the turn begins with it, and a paragraph of reasons follows that denies nothing.
 
-All statements of a turn must name the same choice, and the text after the first one no other letter. "A or B", "AC",
-"C/D", "Cat" and "C. Rome", where Rome is D, state nothing. A denial, a question and a supposition ("if the answer is
-B") are no statements. Letters of other scripts are no letters; full-width ones are.
+All statements of a turn must name the same choice, and the rest of the first one's sentence no other letter. "A or B",
+"AC", "C/D", "Cat" and "C. Rome", where Rome is D, state nothing. A denial, a report, a question and a supposition ("if
+the answer is B") are no statements; what takes a statement back ("Or C.") makes the turn state nothing. Letters of
+other scripts are no letters; full-width ones are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_CHARACTERS = 1_000_000
 MAX_STATEMENTS = 1000
+MAX_BEHIND = 200  # characters behind a choice's text in which the text of another is looked for
 MAX_LINE = 2000  # characters of a line that is nothing but a choice
 
 _PIECE = re.compile(r"\S{1,200}")  # NFKC needs quadratic time for a long run of accents
@@ -34,30 +36,58 @@ _KIND = re.compile(r"(?:the[ ])?(?:option|choice|letter|answer)[ ]{1,3}(?=[(*\[]
 _LABEL = re.compile(rf"([A-Za-z])((?:{_CLOSE}|\\\))*+)(?![\w+#&/]|[-'’]\w)")
 _LEAD = re.compile(
     r"\b(?:(?:ans(?:wer)?|choice|option)(?:[ ](?:choice|option|letter))?(?:[ ]to[ ][^.:\n]{1,60}?)?[*_`]{0,4}[ ]{0,3}"
-    r"(?:is\b|would[ ]be\b|must[ ]be\b|should[ ]be\b|[:=])|I(?:'ll|[ ]will|[ ]would)?[ ](?:choose|pick|select)\b)"
+    r"(?:is\b|would[ ]be\b|must[ ]be\b|should[ ]be\b|[:=]|[-–—](?=[ ]))"
+    r"|I(?:'ll|[ ]will|[ ]would)?[ ](?:choose|pick|select)\b)"
     r"[*_`: \t]{0,8}\n{0,2}(?:(?:therefore|thus|then|clearly|indeed|simply)[, ]{1,2})?",
     re.IGNORECASE,
 )
-# Before a lead: "I don't think the answer is", "if the answer is"
+# What denies, reports or supposes "the answer is", right before it: "I don't think that", "he says", "if".
 _UNASSERTED = re.compile(
-    r"(?:(?:n't|\bnot|\bnever)[ ](?:think|believe|sure|certain|say|mean)\b"
-    r"|\b(?:if|whether|unless|says?|said|claims?|suppose|assume|assuming|why)\b"
-    r"|\bis\b(?![^.:;\n]{0,30},[ ](?:and[ ])?(?:so|thus|hence|therefore),?[ ][^.:;,\n]{0,20}$))[^.:;\n]{0,30}$",
+    r"(?:(?:n't|\b(?:not|never|cannot))[ ](?:really[ ]|yet[ ]|the[ ])?"
+    r"(?:think|believe|say|mean|sure|certain|true|case|clear|correct|follow)"
+    r"|\b(?:false|wrong|untrue|incorrect|doubt|doubtful|possible|impossible|unlikely|unclear|first[ ]glance)"
+    r"|\b(?:says?|said|claims?|claimed|thinks|thought|argues?|believes|guess|wrote|suggests?|people[ ]think)"
+    r"|\b(?:if|whether|unless|suppose|assume|assuming|why)"
+    r"|\bif\b[^.:;?!\n]{0,60}\b(?:were|had)\b[^.:;?!\n]{0,60},)"
+    r"[ ](?:that[ ])?(?:then[ ])?(?:the[ ]|my[ ]|our[ ]|its[ ])?(?:(?:final|correct|right|best)[ ])*$"
+    r"|\b(?:each|every|any)[ ]$",
     re.IGNORECASE,
 )
-_COVERED = re.compile(
-    r"[\s$*(\\:]{0,8}(?:f?boxed\b|<answer>)|[^\n]{0,30}\b(?:answer|choice|option)[*_]{0,4}(?:[ ]is\b|:)", re.IGNORECASE
+# "Hence, option C is correct.", "So this corresponds to option C."
+_CONCLUDED = re.compile(
+    r"(?:^|[.!?:]\s)[*_]{0,2}(?:Hence|Therefore|Thus|So),?[ ]"
+    r"(?:(?:this|that|it|which)[ ](?:corresponds[ ]to|matches|is)[ ](?:the[ ])?(?:correct[ ])?"
+    r"(?:option|choice|answer)[ ](?=[(*\[]{0,3}[A-Z][)*\]]{0,3}[.!])"
+    r"|(?:the[ ])?(?:correct[ ])?(?:option|choice|answer)[ ]"
+    r"(?=[(*\[]{0,3}[A-Z][)*\]]{0,3}[ ]is[ ](?:the[ ])?(?:correct|right|true|best)"
+    r"(?:[ ](?:answer|option|choice))?[.!]))",
+    re.MULTILINE,
 )
-_BOX = re.compile(r"\\f?boxed\s{0,4}\{((?:[^{}]|\{[^{}]*\}){0,2000})\}")
+_COVERED = re.compile(
+    r"[\s$*(\\:]{0,8}(?:f?boxed\b|<answer>)|[^\n.!?]{0,30}\b(?:answer|choice|option)[*_]{0,4}(?:[ ]is\b|:)",
+    re.IGNORECASE,
+)
+_BOX = re.compile(r"\\(?:f?boxed|fbox)\s{0,4}\{((?:[^{}]|\{[^{}]*\}){0,2000})\}")
 _TAG = re.compile(r"<answer>([^<>]{0,2000})</answer>", re.IGNORECASE)
-_ANY_BOX_OR_TAG = re.compile(r"\\f?boxed\b|<answer>", re.IGNORECASE)
+_ANY_BOX_OR_TAG = re.compile(r"\\(?:f?boxed|fbox)\b|<answer>", re.IGNORECASE)
 _CONNECTIVE = re.compile(r"[ ]{0,8}(?:(?:so|thus|hence|therefore|finally),?[ ])?(?:it(?:'s|[ ]is)[ ])?", re.IGNORECASE)
-_NAMED = re.compile(r"(?<![\w'’&\\-])(?:([A-Z])(?![\w'’&]|-\w)|(?<=\()([a-z])(?=\)))")
+_NAMED = re.compile(r"(?<![\w'’&\\-])(?<![0-9] )(?:([A-Z])(?![\w'’&]|-\w)|(?<=\()([a-z])(?=\)))")
 _SENTENCE_WORD = re.compile(
     r"[ ](?!(?:is|and|or|was|seems|would|could|might|may|fits|too)\b)[a-z]"
 )  # "A whale", "I hope"
 _ALTERNATIVE = re.compile(r"[\s,;.]*(?:or|and|nor|and/or)\b|[\s*_]*[/&?]", re.IGNORECASE)
-_RETRACTION = re.compile(r"\b(?:wait|actually|correction|scratch that|on second thought|i was wrong)\b", re.IGNORECASE)
+_RETRACTION = re.compile(
+    r"\b(?:wait|actually|correction|scratch that|on second thought|i was wrong"
+    r"|(?:that|this|it|which)(?:[ ]is|'s|[ ]was|[ ]seems)[ ](?:wrong|incorrect|false|not[ ](?:right|correct)))\b",
+    re.IGNORECASE,
+)
+# A sentence that takes back or widens the one before: "No, C.", "Or C.", "It could also be C."
+_SENTENCE = re.compile(r"[.!?](?=\s)|\n")
+_OTHERWISE = re.compile(
+    r"\W*(?:no|or|nor|maybe|perhaps|possibly|alternatively|either|rather|instead|but|however)\b"
+    r"|[^.!?\n]{0,40}\b(?:may|might|could|can)[ ](?:also[ ]|as[ ]well[ ])?be\b",
+    re.IGNORECASE,
+)
 _DENIAL = re.compile(r"\b(?:wrong|incorrect|not|never|no|but|however)\b|n't\b", re.IGNORECASE)
 _VERDICT = re.compile(
     r"(?:is|must be)[ ](?:(?:the[ ])?(?:correct|right|best)(?:[ ](?:answer|option|choice))?|the[ ]answer)"
@@ -65,7 +95,7 @@ _VERDICT = re.compile(
     re.IGNORECASE,
 )
 _REASON = re.compile(r"[ ](?:because|since|as|for|due|is|which)\b")
-_SEPARATOR = re.compile(r"(?:[ .:),;–—-]|\*)*+")
+_SEPARATOR = re.compile(r"(?:[ .:),;–—~-]|\\[ ,;:!]|\*)*+")
 _SEVERAL = re.compile(r"[A-Z]{2,26}\b")
 
 
@@ -166,10 +196,14 @@ def _explicit_statements(turn: str, choices: tuple[str, ...]) -> Iterator[_State
             content = match[1].strip()
             stated = _read(content, 0, choices)
             if stated is None or not _is_no_more(content[stated.end :], choices):
-                raise _Contradiction(f"{content[:60]!r} is not one choice")
+                _check_unread(content, len(choices) or len(LETTERS))
+                continue
             yield _Statement(stated.letter, match.end(), _line_end(turn, match.end()))
     if closed != sum(1 for _ in _ANY_BOX_OR_TAG.finditer(turn)):
         raise _Contradiction("a box or a tag is nested or not closed")
+    for lead in _CONCLUDED.finditer(turn):
+        if (stated := _read(turn, lead.end(), choices)) is not None:
+            yield stated
     for number, lead in enumerate(_LEAD.finditer(turn)):
         if number == MAX_STATEMENTS:
             raise _Contradiction(f"it has more than {MAX_STATEMENTS:,} statements")
@@ -185,7 +219,7 @@ def _explicit_statements(turn: str, choices: tuple[str, ...]) -> Iterator[_State
 
 def _check_unread(text: str, count: int) -> None:
     """Refuse an answer that names letters, but not one of them in a form that can be read."""
-    text = text[:1000]
+    text = _SENTENCE.split(text[:1000], 1)[0]
     several = _SEVERAL.match(text)
     letters = LETTERS[:count]
     named = any(letter in letters for letter in _named(text)) or (several and set(several[0]) <= set(letters))
@@ -198,9 +232,12 @@ def _check_rest(turn: str, first: _Statement, count: int) -> None:
     rest = turn[first.end :]
     if _RETRACTION.search(rest):
         raise _Contradiction(f"{first.letter} is retracted")
-    for letter in _named(rest):
-        if letter != first.letter and letter in LETTERS[:count]:
-            raise _Contradiction(f"{letter} is named after {first.letter}")
+    for place, sentence in enumerate(_SENTENCE.split(rest)):
+        if place and not _OTHERWISE.match(sentence):
+            continue  # "A, C and D are cities in other countries."
+        for letter in _named(sentence):
+            if letter != first.letter and letter in LETTERS[:count]:
+                raise _Contradiction(f"{letter} is named after {first.letter}")
 
 
 def _named(text: str) -> Iterator[str]:
@@ -241,7 +278,8 @@ def _read(text: str, start: int, choices: tuple[str, ...]) -> _Statement | None:
     letters, stop = _longest(text, start, choices)
     if len(letters) == 1:
         others = [one for letter, one in zip(LETTERS, choices, strict=False) if letter != letters]
-        if _ALTERNATIVE.match(text, stop) or any(_pattern(one).search(text, stop, end) for one in others):
+        near = min(end, stop + MAX_BEHIND)
+        if _ALTERNATIVE.match(text, stop) or any(_pattern(one).search(text, stop, near) for one in others):
             return None
         return _Statement(letters, stop, end)
     kind = _KIND.match(text, start)

@@ -78,6 +78,17 @@ def test_texts_of_choices_are_told_from_letters(choices: list[str], text: str, l
     assert read_choice(text, choices).letter == letter, why
 
 
+@pytest.mark.parametrize(("text", "letter"), cases(__file__, "among Paris, London, Rome and Oslo"))
+def test_denials_and_reports_govern_and_later_sentences_do_not(text: str, letter: str | None) -> None:
+    assert read_choice(text, ["Paris", "London", "Rome", "Oslo"]).letter == letter
+
+
+def test_a_unit_is_no_letter() -> None:
+    choices = [f"0.{number} J" for number in range(10)]
+    assert read_choice("The answer is 0.46 J. So the answer is (H).", choices).letter == "H"
+    assert read_choice("The answer is 0.46 J.", choices).letter is None
+
+
 @pytest.mark.parametrize(
     ("gold", "choices", "is_right"),
     [
