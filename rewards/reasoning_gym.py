@@ -3,7 +3,8 @@
 tasks/reasoning_gym.py packs each problem into the column `entry`.
 
 Nine verifiers of the package evaluate the answer as Python, which a policy could exploit. They get only harmless
-answers (rlvr/verifiers/evaluated_answers.py); any other answer is compared as text.
+answers (rlvr/verifiers/evaluated_answers.py); any other answer is compared as text. Three verifiers pay for a constant;
+here they don't.
 """
 
 # This file has the package's name. `import reasoning_gym` finds the package as long as rewards/ is not in sys.path.
@@ -17,7 +18,7 @@ from rlvr import completion_text
 from rlvr.data.io import pack, unpack
 from rlvr.data.reasoning_gym import make_dataset
 from rlvr.verifiers.completion_text import tagged_answer
-from rlvr.verifiers.evaluated_answers import ARITHMETIC, is_harmless
+from rlvr.verifiers.evaluated_answers import ARITHMETIC, earns_by_a_constant, is_harmless
 
 
 def reasoning_gym(
@@ -54,6 +55,8 @@ def _score(answer: str, packed: str) -> float | None:
     if name in ARITHMETIC and sorted(map(int, re.findall("[0-9]+", answer))) != sorted(
         problem["item"]["metadata"]["numbers"]
     ):
+        return 0.0
+    if earns_by_a_constant(answer, name, str(problem["item"]["answer"])):
         return 0.0
     dataset = _dataset(problem["dataset"], pack(problem["options"]))
     try:

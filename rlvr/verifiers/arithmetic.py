@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 MAX_CHARACTERS = 300
-_SPELLINGS = {"×": "*", "·": "*", "÷": "/", "−": "-", r"\times": "*", r"\cdot": "*", r"\div": "/"}
+_SPELLINGS = {"×": "*", "·": "*", "⋅": "*", "÷": "/", "−": "-", "–": "-", r"\times": "*", r"\cdot": "*", r"\div": "/"}
 _EXPRESSION = re.compile(r"([0-9+\-*/() ]+)(?:= *([0-9]+))?")
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,

@@ -110,14 +110,18 @@ def tagged_answer(completion: str) -> str | None:
     """
     text = without_thinking(completion)
     turn = own_turn(completion)
-    answers = []
+    first: str | None = None
     for opening in _ANSWER_OPENING.finditer(turn):
         # Search the whole text: a line of the answer may look like the header that ends the turn.
         closing = _ANSWER_CLOSING.search(text, opening.end())
-        answers.append(text[opening.end() : closing.start() if closing else len(turn)].strip())
-    if not answers:
-        answers = [line.group(1).strip() for line in _ANSWER_LINE.finditer(turn)]
-    return answers[0] if answers and all(answer == answers[0] for answer in answers) else None
+        answer = text[opening.end() : closing.start() if closing else len(turn)].strip()
+        if first is not None and answer != first:
+            return None  # at once: of many tags that are not closed, each would be a copy of the rest
+        first = answer
+    if first is not None:
+        return first
+    lines = {line.group(1).strip() for line in _ANSWER_LINE.finditer(turn)}
+    return lines.pop() if len(lines) == 1 else None
 
 
 def full_text(completion: Any, *, think_opened: bool = False) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from fractions import Fraction
 
 # Datasets whose `score_answer` evaluates the answer, as of reasoning-gym 0.1.25; a test looks for others in the
 # installed package. Remove this when the package stops evaluating answers.
@@ -31,6 +32,29 @@ _EXPONENT = re.compile(
 # "0e0*(1+2+3)+24e0" hides what it uses, and puzzle24's takes any four numbers.
 ARITHMETIC = frozenset({"countdown", "puzzle24"})
 _ARITHMETIC = re.compile(r"(?!.*(?:\*\*|//))[0-9 +\-*/()]{1,400}")
+
+
+# Datasets whose verifier a constant meets, as of reasoning-gym 0.1.25.
+_PROBABILITY_TOLERANCE = Fraction(1, 100)  # relative
+
+
+def earns_by_a_constant(answer: str, dataset: str, solution: str) -> bool:
+    """Whether the dataset's verifier would pay for an answer that has nothing to do with the problem.
+
+    "coin_flip" takes "0" for the beginning of any small probability, "complex_arithmetic" a distance that is no number,
+    and "game_of_life_halting" any text but an empty one.
+    """
+    if dataset == "game_of_life_halting":
+        return answer != solution
+    if dataset == "complex_arithmetic":
+        return re.search("nan|inf", answer, re.IGNORECASE) is not None
+    if dataset == "coin_flip":
+        try:
+            value, right = Fraction(answer.replace(",", "")), Fraction(solution)
+        except (ValueError, ZeroDivisionError):
+            return True
+        return abs(value - right) > _PROBABILITY_TOLERANCE * right
+    return False
 
 
 def is_harmless(answer: str, dataset: str) -> bool:

@@ -246,7 +246,7 @@ def _is_json(text: str) -> bool:
 def _has_title(text: str) -> bool:
     for line in text.split("\n"):
         start, end = line.find("<<"), line.rfind(">>")
-        if start >= 0 and line[start:end].lstrip("<").rstrip(">").strip():
+        if 0 <= start < end and line[start:end].lstrip("<").rstrip(">").strip():
             return True
     return False
 

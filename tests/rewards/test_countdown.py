@@ -26,6 +26,7 @@ def score(text: str, numbers: Any = NUMBERS, target: Any = TARGET, **options: An
         ("((12)) + 3 * 5 = 27", NUMBERS, TARGET, "with the target"),
         ("$12 + 3 \\times 5$", NUMBERS, TARGET, "LaTeX"),
         ("12 + 5 × 3", NUMBERS, TARGET, "the sign for times"),
+        ("12 + 5 ⋅ 3", NUMBERS, TARGET, "the operator dot"),
         ("(12 − 3) ÷ 9", [3, 9, 12], 1, "the signs for minus and divided"),
         ("(5 - 1 / 5) * 5", [1, 5, 5, 5], 24, "a fraction on the way"),
         ("3 - 5 + 12", NUMBERS, 10, "a negative value on the way"),

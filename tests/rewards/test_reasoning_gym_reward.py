@@ -34,6 +34,23 @@ def test_the_packages_own_solution_scores_1_and_nonsense_less(dataset: str) -> N
     assert score(["I don't know"] * 3, rows["entry"]) == [0.0] * 3
 
 
+@pytest.mark.parametrize(
+    ("dataset", "constants"),
+    [
+        ("coin_flip", ("0", "0.0", "1", "1/2")),
+        ("complex_arithmetic", ("nan", "nan+nani", "inf", "-inf")),
+        ("game_of_life_halting", ("x", "False or True", "true", "0")),
+    ],
+)
+def test_a_constant_earns_no_more_than_where_it_is_right(dataset: str, constants: tuple[str, ...]) -> None:
+    rows = task(dataset=dataset, train_rows=40, test_rows=1).train
+    right = [f"<answer>{answer}</answer>" for answer in rows["final_answer"]]
+    assert score(right, rows["entry"]) == [1.0] * 40
+    for constant in constants:
+        earned = score([f"<answer>{constant}</answer>"] * 40, rows["entry"])
+        assert sum(value or 0.0 for value in earned) <= 4, constant
+
+
 def test_verifies_by_the_options_of_the_task() -> None:
     options = {"datasets": [{"name": "chain_sum", "weight": 1.0, "config": {}}]}
     rows = task(dataset="composite", options=options, train_rows=3, test_rows=1).train
