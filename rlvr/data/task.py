@@ -20,6 +20,8 @@ RECORDED_COLUMNS = frozenset({"id", "source", "difficulty", "final_answer"})  # 
 FROM_TRAINER = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
+# A column that training and evaluation add for rewards: whether a completion ended by itself.
+ENDED = "completion_ended"
 # A column of one of these names never reaches a reward, or breaks GRPOTrainer.
 RESERVED_COLUMNS = FROM_TRAINER | {"completion", "image", "images"}
 

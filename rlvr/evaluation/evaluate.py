@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.artifacts.evaluation import Score
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import RECORDED_COLUMNS
+from rlvr.data.task import ENDED, RECORDED_COLUMNS
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
@@ -212,6 +212,7 @@ def _score(
     completions = [completion_argument(record) for record in records]
     rows = data.select([record["row"] for record in records])
     columns = {name: list(rows[name]) for name in data.column_names if name not in ("prompt", "completion")}
+    columns[ENDED] = [record["ended"] for record in records]
     values: list[list[float | None]] = []
     failures: list[RewardFailure] = []
     for start in range(0, len(records), SCORING_BATCH):

@@ -157,8 +157,8 @@ class RecipeTrainer(TrlSeam):
 
     def describe_completions(self, prompt_ids: Any, completion_ids: Any, tool_mask: Any, completions: Any) -> None:
         tokenizer, eos, stops = self.text_tokenizer, self.eos_token_ids, self.stop_strings
-        finished = [ended(tokenizer, ids, eos, stops) for ids in completion_ids]
-        lengths = [[len(ids), not was_ended] for ids, was_ended in zip(prompt_ids, finished, strict=True)]
+        self.finished = [ended(tokenizer, ids, eos, stops) for ids in completion_ids]
+        lengths = [[len(ids), not was_ended] for ids, was_ended in zip(prompt_ids, self.finished, strict=True)]
         gathered = self.accelerator.gather(torch.tensor(lengths, device=self.accelerator.device)).float()
         if stops:
             # TRL counts a completion without an end-of-sequence token as cut off; it may end at a stop string.
@@ -167,7 +167,7 @@ class RecipeTrainer(TrlSeam):
             self.metrics[f"prompts/{name}_length"].append(getattr(gathered[:, 0], name)().item())
         if self.played_environments is not None:
             self.turns = ToolTurns(
-                completions, tool_mask, finished, self.max_tool_calling_iterations, self.result_seconds
+                completions, tool_mask, self.finished, self.max_tool_calling_iterations, self.result_seconds
             )
             self._add_tool_metrics(self.played_environments)
 

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from trl.models import unwrap_model_for_generation
 
+from rlvr.data.task import ENDED
 from rlvr.environments.messages import as_table, parse_shallow, resolve
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import generate, ignore_generation_config
@@ -80,6 +81,7 @@ class TrlSeam(GRPOTrainer):
         self.dynamic_sampler = dynamic_sampler
         self.played_environments = environments
         self.turns = ToolTurns()  # of the last generation
+        self.finished: list[bool] = []  # its completions that ended by themselves
         self.result_seconds: list[tuple[dict[str, Any], float | None]] = []  # of its messages of tools (`resolve`)
         self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
         self._update_s = self._tool_wait_s = 0.0
@@ -171,6 +173,7 @@ class TrlSeam(GRPOTrainer):
         started = time.perf_counter()
         if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
+        inputs = [{**row, ENDED: was_ended} for row, was_ended in zip(inputs, self.finished, strict=True)]
         raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rewards = self.gate_and_mask(raw, inputs)
         self._seconds["rewards"] += time.perf_counter() - started

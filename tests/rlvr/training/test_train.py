@@ -130,6 +130,19 @@ def without_clock(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
+def test_a_reward_is_told_which_completions_ended(tmp_path: Path) -> None:
+    told: list[bool] = []
+
+    def count(completions: list[Any], completion_ended: list[bool], **kwargs: Any) -> list[float]:
+        told.extend(completion_ended)
+        return [float(row % 3) for row in range(len(completions))]
+
+    trainer, recipe, _ = build(tmp_path, count, settings={"max_steps": 1, "max_completion_length": 30})
+    (line,) = train(trainer, recipe)
+    assert 0 < line["completions/clipped_ratio"] == told.count(False) / len(told) < 1
+
+
 def test_a_row_that_cannot_be_scored_is_left_out_whatever_the_others_say(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, longer_is_better, cannot_say_for_half, settings={"max_steps": 1})
     assert train(trainer, recipe)[0]["rewards/unscored_fraction"] == 0.5
