@@ -18,8 +18,8 @@ def math_correctness(
     completions: list[Any],
     *,
     final_answer: list[str],
+    completion_ended: list[bool] | None = None,
     prose: bool = True,
-    bare_last_line: bool = False,
     tolerance: float | None = None,
     deadline_s: float = DEADLINE_S,
     budget_s: float | None = None,
@@ -32,8 +32,9 @@ def math_correctness(
     Args:
         completions: strings, or lists of chat messages.
         final_answer: the gold of each row: a number, LaTeX, or a word or two.
+        completion_ended: added by training and evaluation. The last sentence of a completion that was cut off states
+            nothing.
         prose: also accept "The answer is 18.". False requires `#### 18`, a box or an <answer> tag.
-        bare_last_line: without any other statement, also accept a last line that is nothing but a number.
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
         deadline_s: limit of algebra on one answer, in seconds; an answer that exceeds it is wrong.
         budget_s: limit of all algebra of a batch, in seconds; rows that are not reached get None. See `check_answers`.
@@ -49,8 +50,8 @@ def math_correctness(
         completions,
         final_answer,
         prose=prose,
-        bare_last_line=bare_last_line,
         tolerance=tolerance,
+        ended=completion_ended,
         deadline_s=deadline_s,
         budget_s=budget_s,
     )

@@ -6,8 +6,6 @@ from tests.support.cases import cases
 
 # whole completions whose gold is 42, why
 RIGHT_42, WRONG_42 = cases(__file__, "right 42"), cases(__file__, "wrong 42")
-# whole completions whose gold is 42 and that state it only in a bare last line, whether that counts, why
-BARE_LAST_LINES = cases(__file__, "bare last lines")
 
 CLASSES = (
     "expressions",

@@ -35,8 +35,8 @@ def compare_terms(answer: Term, gold: Term) -> bool | None:
     if (based := BASED.fullmatch(gold.text)) and not BASED.fullmatch(answer.text):
         return answer.text == based[1]  # the base of 204_5 may be left out, like a unit
     if based := BASED.fullmatch(answer.text):
-        # It may be added to three or more digits of that base. A shorter gold, such as 42, may well be decimal.
-        return gold.text == based[1] and len(gold.text) > 2 and read_numeral(based) is not None
+        # It may be added to two or more digits of that base.
+        return gold.text == based[1] and len(gold.text) > 1 and read_numeral(based) is not None
     kinds = {answer.kind, gold.kind}
     if "words" in kinds:
         words = answer if answer.kind == "words" else gold
@@ -60,6 +60,7 @@ def compare_terms(answer: Term, gold: Term) -> bool | None:
 
 
 _RELATION_SIGN = re.compile(r"\\leq|\\geq|\\neq|<|>")
+_ABSOLUTE_BOUND = re.compile(r"\|[a-zA-Z](?:[-+][0-9.]+)?\|(?:<|>|\\leq|\\geq)[0-9.]+")
 _TO_BE_SOLVED = re.compile(r"[\^|(]|\\(?:sqrt|frac|log|ln)(?![a-z])")
 
 
@@ -97,8 +98,9 @@ def compare(answer: ParsedAnswer, gold: ParsedAnswer, equal: TermComparison = co
         return compare(one, gold, equal) if group is answer else compare(answer, one, equal)
     if term.kind == "math" and group.kind == "matrix":
         return None  # perhaps a sum of matrices
-    # -2 <= x <= 7 equals [-2, 7]; x > 3 may equal a union.
-    return None if is_simple_bound(term) and group.kind in ("tuple", "union") else False
+    # -2 <= x <= 7 equals [-2, 7]; x > 3 may equal a union, and so does a gold |x| > 3.
+    is_bound = is_simple_bound(term) or (term is gold and _ABSOLUTE_BOUND.fullmatch(term.text))
+    return None if is_bound and group.kind in ("tuple", "union") else False
 
 
 def _same_name(one: str, other: str) -> bool:

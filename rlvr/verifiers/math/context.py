@@ -27,7 +27,7 @@ _SIGN_BEFORE = re.compile(
 )
 _NOT_EQUAL = re.compile(r"(?:\\not\s?=?|\\neq?|\\ne|(?<![0-9)}])!=|[<>≠]\s?=?)\Z")
 _LINE_START = re.compile(r"[ \t]*(?:[-*+>•]|[0-9]{1,2}[.)]|\(?[a-z]\)|[ivx]{1,4}[.)])?[ \t]*\Z")
-_LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,3}[A-Za-z'’]{1,24})\Z")
+_LAST_WORDS = re.compile(r"((?:[A-Za-z'’]{1,24}[ ]+){0,5}[A-Za-z'’]{1,24})\Z")
 _TEXT_AT_END = re.compile(r"\\(?:text|mbox|textbf|textrm|mathrm)\s?\{([^{}]{0,80})\}\Z")
 
 # Words directly before an answer that deny it, hedge it, report it, or compute with it.
@@ -54,7 +54,19 @@ _SUPPOSED = re.compile(
     r"|\b(?:would|could|might|should) have been\Z|\ball but\Z|%\s(?:of|off|from)\Z",
     re.IGNORECASE,
 )
+# "It is not true that the answer is 42", "I don't think the total is 42"
+_DENIED_CLAIM = re.compile(
+    r"(?:\b(?:not|never|cannot|can't)\b|n['’]t\b|\b(?:wrong|false|untrue|incorrect|doubt(?:ful)?)\b)"
+    r"(?:\s(?:really|actually|necessarily|quite|at\sall|be|a|the))?"
+    r"(?:\s(?:true|correct|right|case|think|thinks|thought|believe|believes|say|said|sure|certain|certainly|agree|claim"
+    r"|conclude|know|mean))?"
+    r"(?:\s(?:that|if|whether))?\s(?:it|this|that|the\s(?:[a-z]+\s){0,3}[a-z]+)\s(?:is|was|equals|would\sbe|be)"
+    r"(?:\s(?:equal\sto|exactly))?\Z",
+    re.IGNORECASE,
+)
 _DENYING_WORDS = word_set("cannot not never might may could")
+# What may stand between a negation and the statement that it denies.
+_FUNCTION_WORDS = word_set("be equal exactly the a an to that it is necessarily answer")
 
 
 def find_prefix_defect(before: str) -> str:
@@ -87,7 +99,7 @@ def find_prefix_defect(before: str) -> str:
             return ""
     if command := re.search(r"\\[a-zA-Z]+\Z", context):
         return "" if _SIGN_BEFORE.search(context) else f"{command[0]} stands before it"
-    if supposed := _SUPPOSED.search(context):
+    if supposed := _SUPPOSED.search(context) or _DENIED_CLAIM.search(context):
         return f"'{supposed[0].strip()}' stands before it"
     if words := _LAST_WORDS.search(context):
         # "1\frac14, or \boxed{1.25}" repeats the answer, "41 or \boxed{42}" does not decide.
@@ -130,9 +142,9 @@ def _find_word_defect(words: list[str], comma: bool) -> str:
         return f"'{last}' stands before it"
     if last == "of" and before in _DEFECT_BEFORE_OF:
         return f"'{before} of' stands before it"
-    if last in ("be", "equal", "exactly", "the", "a", "an", "to", "that", "is", "necessarily", "answer"):
-        denied = next((word for word in words[:-1] if word in _DENYING_WORDS or word.endswith("n't")), "")
-        if denied:
+    if last in _FUNCTION_WORDS:
+        denied = next((word for word in reversed(words) if word not in _FUNCTION_WORDS), "")
+        if denied in _DENYING_WORDS or denied.endswith("n't"):
             return f"'{denied} … {last}' stands before it"
         if last in ("is", "the") and before in ("half", "twice", "double"):
             return f"'{before}' stands before it"

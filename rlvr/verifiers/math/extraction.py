@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION
 from rlvr.verifiers.math.context import find_prefix_defect
 from rlvr.verifiers.math.numbers import to_ascii
-from rlvr.verifiers.math.prose import find_bare, find_bare_lines, find_labelled, find_prose, has_label, speaks_of_answer
+from rlvr.verifiers.math.prose import find_bare, find_labelled, find_prose, has_label, speaks_of_answer
 from rlvr.verifiers.math.stated_answer import (
     ALONE,
     BOX,
     HEDGED,
+    LEAD,
     LEAD_OF_LINE,
     MAX_STATEMENTS,
     STANDS_ALONE,
@@ -38,15 +40,12 @@ from rlvr.verifiers.math.stated_answer import (
 from rlvr.verifiers.math.text_after import find_suffix_defect
 
 
-def find_statements(
-    turn: str, *, prose: bool = True, joined: bool = False, bare_last_line: bool = False
-) -> list[StatedAnswer]:
+def find_statements(turn: str, *, prose: bool = True, joined: bool = False) -> list[StatedAnswer]:
     """Find every statement of a final answer: explicit ones first, then prose, each in text order.
 
     Args:
         prose: also read statements that are not explicit.
         joined: read neighbouring boxes ("\\boxed{1} and \\boxed{2}") as one list, for a gold that is a list.
-        bare_last_line: without any other statement, read a last line that is nothing but a number.
     """
     statements: list[StatedAnswer] = []
     try:
@@ -65,12 +64,43 @@ def find_statements(
                 statements.extend(find_labelled(turn, statements))
             if not statements:
                 statements.extend(find_bare(turn))
-            if bare_last_line and not statements and (lines := find_bare_lines(turn)):
-                statements = [*lines, *find_labelled(turn, lines)]
     except TooManyStatements:
         defect = f"there are over {MAX_STATEMENTS:,} statements of one kind"
         return [StatedAnswer("box", 0, len(turn), ("",), defect)]
     return statements
+
+
+# What makes a box behind it a claim: "The final answer is that she has \\boxed{9}", "**Result:** \\boxed{9}".
+_CLAIM = re.compile(
+    rf"(?:\b(?:the|my|our|final|so|thus|hence|therefore),?[ ]+|^[ \t#*_>-]{{0,12}})(?:final[ ]+|correct[ ]+)?{LEAD}"
+    r"|^[ \t#*_-]{0,12}(?:(?-i:A)|(?:the[ ])?(?:final[ ])?(?:result|solution))[ *_]{0,3}:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_QUESTION_MARKS = "?？"
+
+
+def without_intermediate_results(turn: str, statements: Sequence[StatedAnswer]) -> list[StatedAnswer]:
+    """Leave out the boxes that a later statement overrides: of several results, the last is the answer.
+
+    A claim (`####`, <answer>, a label, "the answer is …") is never left out. Nor is a box with a question mark between
+    it and the next statement, where an invented problem may begin.
+    """
+    starts = sorted(one.start for one in statements)
+
+    def is_overridden(one: StatedAnswer) -> bool:
+        place = bisect_left(starts, one.end)
+        if one.kind != "box" or place == len(starts) or _is_claimed(turn, one.start):
+            return False
+        return all(turn.find(mark, one.end, starts[place]) < 0 for mark in _QUESTION_MARKS)
+
+    return [one for one in statements if not is_overridden(one)]
+
+
+def _is_claimed(turn: str, start: int) -> bool:
+    """Whether the sentence of a box says that it is the answer."""
+    before = turn[max(0, start - 200) : start]
+    sentence = re.split(r"[.!?;](?=\s)|\n\s*\n", before)[-1]
+    return _CLAIM.search(sentence) is not None
 
 
 def extract_boxed(text: str) -> str | None:

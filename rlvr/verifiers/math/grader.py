@@ -12,11 +12,11 @@ from typing import Literal
 from rlvr.verifiers.completion_text import completion_text, own_turn
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
-from rlvr.verifiers.math.extraction import find_statements
+from rlvr.verifiers.math.extraction import find_statements, without_intermediate_results
 from rlvr.verifiers.math.numbers import Number, is_rounding, read_decimal_comma, read_number
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
-from rlvr.verifiers.math.prose import has_label
+from rlvr.verifiers.math.prose import find_conclusion, has_label
 from rlvr.verifiers.math.reference import Gold, algebra_workers, has_percent, quote, read_gold
 from rlvr.verifiers.math.stated_answer import StatedAnswer
 
@@ -52,8 +52,8 @@ def check_answer(
     gold: str,
     *,
     prose: bool = True,
-    bare_last_line: bool = False,
     tolerance: float | None = None,
+    ended: bool = True,
     deadline_s: float = DEADLINE_S,
 ) -> AnswerVerdict:
     """Check whether the completion's final answer is `gold`.
@@ -64,9 +64,9 @@ def check_answer(
             may be given if it ends in `#### 18` or a box.
         prose: also accept answers that are not explicit (`####`, a box, an <answer> tag): "The answer is 18.",
             "A: 18", or a turn that is nothing but an answer.
-        bare_last_line: without any other statement, also accept a last line that is nothing but a number, if no other
-            such line contradicts it.
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
+        ended: False for a completion that was cut off: a last sentence such as "Thus she has 18 eggs." may then be an
+            intermediate result, and is not read.
         deadline_s: limit of algebra on this answer, in seconds; an answer that exceeds it is wrong. Starting the
             workers, once a process, is not counted.
 
@@ -74,7 +74,12 @@ def check_answer(
         ValueError: an option is out of its range.
     """
     return check_answers(
-        [completion], [gold], prose=prose, bare_last_line=bare_last_line, tolerance=tolerance, deadline_s=deadline_s
+        [completion],
+        [gold],
+        prose=prose,
+        tolerance=tolerance,
+        ended=[ended],
+        deadline_s=deadline_s,
     )[0]
 
 
@@ -83,8 +88,8 @@ def check_answers(
     golds: Sequence[str],
     *,
     prose: bool = True,
-    bare_last_line: bool = False,
     tolerance: float | None = None,
+    ended: Sequence[bool] | None = None,
     deadline_s: float = DEADLINE_S,
     budget_s: float | None = None,
 ) -> list[AnswerVerdict]:
@@ -92,6 +97,7 @@ def check_answers(
 
     Args:
         completions, golds: one each per row.
+        ended: for each row, whether the completion ended by itself; None if all did.
         budget_s: limit of all algebra of the batch, in seconds; rows that are not reached get None. Default: one
             deadline for every four rows and worker, at least 10 s, so that expensive answers cannot delay a step for
             minutes.
@@ -108,7 +114,8 @@ def check_answers(
     verdicts: dict[int, AnswerVerdict] = {}
     undecided: dict[int, _Comparison] = {}
     for row, (completion, gold) in enumerate(zip(completions, golds, strict=True)):
-        graded = _grade_without_algebra(completion, gold, prose, bare_last_line, tolerance)
+        whole = ended is None or ended[row]
+        graded = _grade_without_algebra(completion, gold, prose, tolerance, whole)
         if isinstance(graded, AnswerVerdict):
             verdicts[row] = graded
         else:
@@ -161,7 +168,7 @@ def _grade_by_algebra(
 
 
 def _grade_without_algebra(
-    completion: str | list[dict], gold: str, prose: bool, bare_last_line: bool, tolerance: float | None
+    completion: str | list[dict], gold: str, prose: bool, tolerance: float | None, ended: bool
 ) -> AnswerVerdict | _Comparison:
     """Return the verdict, or the comparison that decides it by algebra."""
     target = read_gold(gold) if isinstance(gold, str) else None
@@ -181,7 +188,12 @@ def _grade_without_algebra(
     last_end = 0
     undecided: list[str] = []
     joined = isinstance(target.parsed, Collection)
-    for statement in find_statements(turn, prose=prose, joined=joined, bare_last_line=bare_last_line):
+    statements = find_statements(turn, prose=prose, joined=joined)
+    if target.number is not None:  # an echo of the instruction states nothing
+        statements = [one for one in statements if not any(map(_PLACEHOLDER.fullmatch, one.texts))]
+    if not statements and prose and ended:
+        statements = list(find_conclusion(turn))
+    for statement in without_intermediate_results(turn, statements):
         result, text = _compare_statement(statement, target, tolerance)
         if result == "no claim":
             # An aside ("the answer is 15 gallons * 8 pints"), before the answer or without one.
@@ -225,6 +237,11 @@ def _grade_integer(integer: str, gold: str) -> AnswerVerdict:
     return AnswerVerdict(right, integer, f"'{integer}' is {'' if right else 'not '}{target.quoted}")
 
 
+# "N" or "[your number]", where a number is asked.
+_PLACEHOLDER = re.compile(
+    r"[\s*_`$\\({\[<]{0,8}(?:[A-Za-z]|(?<=[\[<{])(?:[a-z]{1,12} ){0,3}(?:number|answer|result|value))"
+    r"[\s*_`$\\)}\]>.]{0,8}"
+)
 _PLAIN_LAST_LINE = re.compile(
     r"####[ ]?(?:The final answer is )?\$?(-?(?:[1-9][0-9]{0,2}(?:,[0-9]{3}){1,5}|[0-9]{1,18}))\.?\s*\Z"
 )

@@ -182,20 +182,22 @@ _ASCII.update(
 )
 
 _LATEX = (
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"(?<=[{])(?:~|\\[,;: ])+"), ""),  # \mathrm{~cm}
+    (re.compile(r"\{\\rm ([a-zA-Z ]{1,20})\}"), r" \1 "),
     (re.compile(r"\\(?:text|mbox|textrm|mathrm)\s?\{([^{}\\]*?)\s?\}\s?(?=\^)"), r" \1"),
-    (re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)\s?\{([^{}\\]*)\}"), r" \1 "),
+    (re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it)|operatorname|mbox|rm)\s?\{([^{}\\]*)\}"), r" \1 "),
     (
         re.compile(r"\\[dtc]?frac\s?(?:\{\s?(-?[0-9]{1,18})\s?\}|([0-9]))\s?(?:\{\s?([0-9]{1,18})\s?\}|([0-9]))"),
         r" \1\2/\3\4 ",
     ),
-    (re.compile(r"\\([$%])"), r"\1"),
     (re.compile(r"\s?\{\s?,\s?\}\s?"), ","),
     (re.compile(r"\\!\s?"), ""),
     (re.compile(r"(?<=[0-9])(?:\\[,;: ]|~)(?=[0-9]{3}(?![0-9]))"), ","),
     (re.compile(r"(?:\^\s?\{\s?\\circ\s?\}|\^\s?\\circ|\\degree)(?![A-Za-z])"), " degrees "),
     (re.compile(r"\\(?:times|cdot)(?![A-Za-z])"), "*"),
     (re.compile(r"\\(?:[,;: ()\[\]]|q?quad(?![A-Za-z])|displaystyle(?![A-Za-z]))"), " "),
-    (re.compile(r"(?<=[0-9])~(?=[0-9A-Za-z])"), " "),
+    (re.compile(r"(?<=[0-9 ])~(?=[0-9A-Za-z ])"), " "),
 )
 
 
@@ -223,7 +225,7 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
     if "\\" in stripped or "{" in stripped or "~" in stripped:
         for pattern, replacement in _LATEX:
             stripped = pattern.sub(replacement, stripped)
-    stripped = " ".join(stripped.split()).strip("*_`\"' ")
+    stripped = " ".join(stripped.split()).strip("*_`\"' ✅✓✔☑🎉\ufe0f")
     if stripped[:9].lower() == "negative ":
         stripped = f"-{stripped[9:]}"
     if len(stripped) > 2 and stripped[0] == stripped[-1] == "$":

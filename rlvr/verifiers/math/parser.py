@@ -107,7 +107,10 @@ def _parse(text: str, depth: int) -> ParsedAnswer:
         return _parse_matrix(matrix[1], depth)
     unions = split(text, ("\\cup",))
     if len(unions) > 1 and len(split(text, ("=",))) == 1:
-        return Collection("union", tuple(_parse(part, depth + 1) for part in unions))
+        members = tuple(_parse(part, depth + 1) for part in unions)
+        if all(isinstance(member, Collection) and member.kind == "set" for member in members):
+            return Collection("set", tuple(item for member in members for item in member.items))  # type: ignore[union-attr]
+        return Collection("union", members)
     parts = split(text, (";",))
     if len(parts) > 1 and all(len(split(part, (",",))) > 1 for part in parts):  # "p = 5, q = 2; p = 7, q = 2"
         pairs = (_flatten([_parse(part, depth + 1)]) for part in parts[:MAX_ITEMS])

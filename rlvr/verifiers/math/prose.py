@@ -26,6 +26,7 @@ from rlvr.verifiers.math.stated_answer import (
     next_line,
     possible_readings,
 )
+from rlvr.verifiers.math.text_after import find_suffix_defect
 
 _FIRST_STEP = re.compile(r"[ \t*_]{0,8}1[.):][*_]{0,3}[ \t]+[^\s]")  # "1. Count the eggs"
 
@@ -208,16 +209,31 @@ def _is_doubtful(text: str) -> bool:
     return DOUBT.search(text) is not None or _OF_ANSWER.search(text) is not None
 
 
-_NUMBER_LINE = re.compile(r"^[^A-Za-z0-9\n]{0,12}[0-9][^A-Za-z\n]{0,60}$", re.MULTILINE)
+# The last sentence: "Thus, the final number of fish is \\(300\\)."
+_CONCLUSION = re.compile(r"(?:Therefore|Thus|Hence|So)\b,?\s(?!far\b|long\b)")
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?])(?<!\bMr\.)(?<!\b[MDJS][rst]\.)(?<!\bMrs\.)(?<!\b[A-Z]\.)\s+(?=\S)")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+•]|\(?[0-9a-z]{1,3}[.)])\s")
+_NO_CONCLUSION = re.compile(r"\b(?:at least|about|if|suppose|let|needs?|step|equation|what)\b|\?", re.IGNORECASE)
+_INLINE = re.compile(r"\\\((.{1,200}?)\\\)")
+_ONE_NUMBER = re.compile(r"-?[$€£]?[0-9][0-9,]*(?:\.[0-9]+)?(?:/[0-9]+)?(?:\s?%)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\}")
 
 
-def find_bare_lines(turn: str) -> list[StatedAnswer]:
-    """Find the lines that are nothing but a number, if the last line is one: each is a candidate."""
-    found: list[StatedAnswer] = []
-    for line in limited(_NUMBER_LINE.finditer(turn)):
-        if read_number(line[0], units=False) is not None:
-            above = turn[max(0, line.start() - 160) : line.start()].rstrip()
-            ended = not above or above[-1] in ".:!)%$" or above[-1].isdigit()
-            defect = "" if ended else find_prefix_defect(f"{above} ")  # "41 or", "6 *"
-            found.append(StatedAnswer("bare", line.start(), line.end(), (line[0].strip(),), defect))
-    return found if found and found[-1].end >= len(turn.rstrip()) else []
+def find_conclusion(turn: str) -> Iterator[StatedAnswer]:
+    """Find the one number of a last sentence that concludes: "Therefore, Whitney spent a total of $179."."""
+    text = turn.rstrip()
+    line = text[max(text.rfind("\n") + 1, len(text) - MAX_EXPRESSION) :]
+    sentence = _SENTENCE_BREAK.split(line)[-1]
+    item = _LIST_ITEM.match(line)
+    is_item = item is not None and line[item.end() :].strip() == sentence
+    if not sentence.endswith(".") or is_item or not _CONCLUSION.match(sentence) or _NO_CONCLUSION.search(sentence):
+        return
+    numbers = list(_INLINE.finditer(sentence)) or list(_ONE_NUMBER.finditer(sentence))
+    if len(numbers) != 1:
+        return
+    content = (numbers[0][1] if numbers[0].re is _INLINE else numbers[0][0]).strip().rstrip(",")
+    if read_number(content) is None:
+        return
+    start = len(text) - len(sentence)
+    behind = sentence[numbers[0].end() :]
+    defect = find_prefix_defect(sentence[: numbers[0].start()]) or find_suffix_defect(behind, content)
+    yield StatedAnswer("bare", start + numbers[0].start(), len(text), (content,), defect)

@@ -52,7 +52,8 @@ def limited(found: Iterable[_Found]) -> Iterator[_Found]:
 # "the final answer is", "**Answer:**", "answer to the question is equal to", "Ans:"
 LEAD = (
     r"(?:answer[ \t*_`]{0,8}(?:[ \t]to[ \t][a-z \t']{1,60})?"
-    r"(?:is\b|:|=|would[ ]be\b|equals\b|comes[ ]to\b|(?=\$|\\[(\[]))|(?-i:Ans|ANS)\.?[ \t*_`]{0,8}[:=])"
+    r"(?:is\b|:|=|[ \t]?[-–—](?=[ \t]+[*$\\(]{0,3}[0-9])|"
+    r"would[ ]be\b|equals\b|comes[ ]to\b|(?=\$|\\[(\[]))|(?-i:Ans|ANS)\.?[ \t*_`]{0,8}[:=])"
 )
 LEAD_REST = r"[ \t*_`:]{0,12}(?:(?:therefore|thus|then|simply|exactly|equal[ ]to)\b)?[ \t:]{0,4}"
 LEAD_OF_LINE = re.compile(

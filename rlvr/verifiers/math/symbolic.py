@@ -146,9 +146,11 @@ def _to_sympy(text: str) -> Any:
     except Exception:  # the grammar's errors, and sympy's many: the text cannot be read
         return None
     try:
-        return value.doit()
+        value = value.doit()
     except Exception:  # sympy cannot evaluate it: keep the object as it is
         return value
+    # In an exponent the grammar reads i as a name.
+    return value.subs(sympy.Symbol("i"), sympy.I) if isinstance(value, sympy.Expr) else value
 
 
 def _fraction(match: re.Match[str]) -> str:

@@ -22,11 +22,11 @@ _ENDS = re.compile(r"(?:[$*} ]|\\[)\]]){0,8}\.?[ ]{0,8}(?:\n|\Z)")
 _LATEX = (
     (re.compile(r"\\[pb]?mod(?![a-z]).*"), ""),
     (re.compile(r"\\approx(?![a-z])"), "≈"),
-    (re.compile(r"\\(?:text|mbox|textbf|textit|textrm|mathrm|textnormal)\s?\{([^{}]*)\}?"), r"\1"),
+    (re.compile(r"\\(?:text|mbox|textbf|textit|textrm|mathrm|textnormal|rm)\s?\{([^{}]*)\}?"), r"\1"),
     (re.compile(r"\\(?:end|begin|hspace|tag|label)\{[^{}]{0,20}\}?|\\(?:blacksquare|square|qed|q?quad)(?![a-z])"), " "),
     (re.compile(r"\^\s?\{?\s?\\(?:circ|degree)\s?\}?|\\degree(?![a-z])"), "°"),
     (re.compile(r"\\(?:times|cdot)(?![a-z])"), "*"),
-    (re.compile(r"\\[,;:! ]|\\\\"), " "),
+    (re.compile(r"\\[,;:! ]|\\\\|~"), " "),
     (re.compile(r"\\(?=[%&#$])|\\[()\[\]]"), ""),
 )
 _AND_SIGN = re.compile(r"(?<![A-Za-z])&|&(?![A-Za-z])")  # not in a name
@@ -74,6 +74,7 @@ _OPERATION = (
 )
 _CHANGE = re.compile(
     rf"""
+    (?!(?:one|two|five|ten|twenty|fifty|hundred)\s(?:dollar|cent|pound|euro)\s(?:bill|coin|note)s\b)(?:
       (?:thousand|million|billion|trillion|hundred|lakh|crore|myriad|bn|mn|mil)s?\b(?!-)
     | (?:halve|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|[a-z]{{3,12}}dth)s\b | quarters?\s+of\b
     | (?:dozens?|score|gross)\b(?!\s+(?:of\s+)?{_NOUN})
@@ -96,6 +97,7 @@ _CHANGE = re.compile(
     | (?:wrong|incorrect|false|no)\s*(?:[.,;:!)]|\Z)
     | (?:(?:percent|pct)\s+)?of\s+(?!the\b){_NUMBER}(?!\s+{_NOUN})
     | {_NUMBER_WORD} | [0-9](?![0-9]*-[a-z]{{3}})
+    )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -231,6 +233,8 @@ def _find_defect(text: str, content: str, value: Number | None) -> str:
 
 
 def _find_word_defect(rest: str, value: Number | None) -> str:
+    if remainder := re.match(r"when\s+divided\s+by\s+[0-9]+", rest):
+        return _find_defect(rest[remainder.end() :], "", value)
     if any(pattern.match(rest) for pattern in (_CHANGE, _CHANGE_LATER, _DENIAL, _LETTER)):
         return f"'{rest[:24].strip()}' stands after it"
     second = _SECOND.match(rest)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.verify_sentences import questions, sentences
 from rlvr.verifiers.math import check_answer, completion_text, normalise_gold, own_turn
 from tasks.gsm8k import one_paragraph
-from tests.support.answer_cases import BARE_LAST_LINES, RIGHT_42, WRONG_42
+from tests.support.answer_cases import RIGHT_42, WRONG_42
 from tests.support.cases import cases
 
 DATA = Path(__file__).resolve().parents[4] / "../shared/data"
@@ -39,10 +39,16 @@ def test_wrong_answers_never_pass(completion: str, why: str) -> None:
     assert check_answer(completion, "42").correct is False, why
 
 
-@pytest.mark.parametrize(("completion", "counts", "why"), BARE_LAST_LINES)
-def test_a_bare_last_line_counts_only_with_the_option(completion: str, counts: bool, why: str) -> None:
-    assert check_answer(completion, "42").correct is False, why
-    assert check_answer(completion, "42", bare_last_line=True).correct is counts, why
+@pytest.mark.parametrize(("completion", "gold", "other", "why"), cases(__file__, "right, and wrong with another gold"))
+def test_a_right_answer_passes_and_with_another_gold_does_not(completion: str, gold: str, other: str, why: str) -> None:
+    assert check_answer(completion, gold).correct is True, why
+    assert check_answer(completion, other).correct is False, why
+
+
+def test_a_conclusion_of_a_completion_that_was_cut_off_may_be_an_intermediate_result() -> None:
+    completion = "She buys 3 boxes of 4.\nSo she has 12 eggs."
+    assert check_answer(completion, "12").correct is True
+    assert check_answer(completion, "12", ended=False).correct is False
 
 
 @pytest.mark.parametrize(
