@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             break
         lines.append(line)
     return lines
+
+
+def validation_metric(name: str) -> str:
+    """The name that a validation has for a metric of metrics.jsonl: "math" for "rewards/math/mean"."""
+    return re.sub(r"\Arewards/([^/]+)/mean\Z", r"\1", name)

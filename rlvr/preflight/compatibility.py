@@ -15,6 +15,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from rlvr import estimates
+from rlvr.artifacts.metrics import validation_metric
 from rlvr.config import schema
 from rlvr.config.batch_plan import BatchPlan, batch_sizes
 from rlvr.config.recipe import value_of
@@ -93,7 +94,7 @@ def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
     key = next((key for key, uses_it in uses.items() if uses_it), None)
     if key is None:
         return
-    metric = str(settings.get("metric_for_best_model") or "").removeprefix("eval_")
+    metric = validation_metric(str(settings.get("metric_for_best_model") or "")).removeprefix("eval_")
     names = [*VALIDATION_METRICS, *(reward.label for reward in components.all_rewards)]
     what = f"{key}: {str(settings[key]).lower()}"
     if value_of(settings, "eval_strategy") == "no":
@@ -102,7 +103,7 @@ def check_best_checkpoint(components: RunComponents) -> Iterator[Problem]:
     elif not metric:
         message = f"{what} needs metric_for_best_model. Set it to eval_reward, or use another {key}."
         yield Problem(message, "missing-key", key)
-    elif metric not in names and "/" not in metric:  # with a slash it is of a source or a task
+    elif metric.rpartition("/")[2] not in names:  # before the slash stands a source or a task
         message = f"metric_for_best_model: a validation has no {metric}. {schema.hint(metric, names)}"
         yield Problem(message, "unknown-choice", "metric_for_best_model")
 

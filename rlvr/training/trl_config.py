@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import torch
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 from trl import GRPOConfig, ModelConfig, get_peft_config
 
+from rlvr.artifacts.metrics import validation_metric
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec
@@ -27,6 +28,8 @@ from rlvr.tracking import trackers
 
 if TYPE_CHECKING:
     from peft import PeftConfig
+
+LESS_IS_BETTER = ("cut_off", "unscored", "mean_length")  # of a validation's metrics (rlvr/training/train.py)
 
 
 def training_config(
@@ -50,6 +53,8 @@ def training_config(
     settings["push_to_hub"] = False  # rlvr/export/publish.py does it once, after the report
     settings["reward_weights"] = [reward.weight for reward in rewards]
     settings["model_init_kwargs"] = models.model_init_options(recipe)
+    if settings.get("metric_for_best_model"):
+        settings |= _best_model(settings)
     # callbacks.Progress shows the progress; transformers' bar prints a dictionary a step.
     settings["disable_tqdm"] = True
     if settings["activation_checkpointing"]:
@@ -68,6 +73,19 @@ def training_config(
     config = GRPOConfig(**settings)
     unset_hf_deepspeed_config()
     return config
+
+
+def _best_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether more is better, by the metric: transformers assumes it for all, and its scheduler that less is."""
+    metric = validation_metric(settings["metric_for_best_model"])
+    greater = settings.get("greater_is_better")
+    if greater is None:
+        greater = metric.removeprefix("eval_").rpartition("/")[2] not in LESS_IS_BETTER
+    best = {"metric_for_best_model": metric, "greater_is_better": greater}
+    if settings.get("lr_scheduler_type") == "reduce_lr_on_plateau":
+        mode = {"mode": "max" if greater else "min"}
+        best["lr_scheduler_kwargs"] = {**mode, **(settings.get("lr_scheduler_kwargs") or {})}
+    return best
 
 
 def load_in_shares(config: GRPOConfig) -> None:

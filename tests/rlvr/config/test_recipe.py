@@ -51,6 +51,18 @@ FORMAT = "rewards.answer_format"
 Write = Callable[..., Path]
 
 
+def test_a_tilde_is_the_home_folder_in_every_path(write_yaml: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    text = GOOD.replace("some/model", "~/model").replace("name: gsm8k, shots: 8", "name: gsm8k, path: ~/data")
+    text += "sagemaker: {environment: {HF_HOME: ~/cache}}\n"
+    recipe = load_recipe(write_yaml(text), ["--output_dir", "~/runs/x", "--rewards.math_correctness.options.a", "~x"])
+    assert recipe.output_dir == Path("/home/me/runs/x")
+    assert recipe.settings["model_name_or_path"] == "/home/me/model"
+    assert recipe.tasks[0].options == {"path": "/home/me/data"}
+    assert recipe.rewards[0].options == {"a": "~x"}, "no path"
+    assert recipe.sagemaker is not None and recipe.sagemaker.environment == {"HF_HOME": "~/cache"}
+
+
 def test_a_good_recipe_is_read_as_written(write_yaml: Write) -> None:
     recipe = load_recipe(write_yaml(GOOD))
     assert recipe.task_name == "gsm8k" and recipe.tasks[0].options == {"shots": 8}

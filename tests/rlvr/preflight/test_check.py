@@ -77,6 +77,12 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
             "metric_for_best_model",
             "no such metric at the first validation",
         ),
+        (
+            {"save_strategy": "best", "eval_strategy": "steps", "metric_for_best_model": "rewards/maths/mean"},
+            "unknown-choice",
+            "metric_for_best_model",
+            "no such reward",
+        ),
         ({"use_liger_kernel": True}, "package-not-installed", "use_liger_kernel", "not among our packages"),
         (
             {"save_strategy": "best", "metric_for_best_model": "reward"},

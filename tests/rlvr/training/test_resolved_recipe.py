@@ -54,6 +54,25 @@ def test_a_written_recipe_is_the_same_recipe(path: Path, tmp_path: Path) -> None
     assert identities[0].differences(identities[1]) == identities[1].differences(identities[0]) == []
 
 
+@pytest.mark.parametrize(
+    ("metric", "name", "greater", "mode"),
+    [
+        ("rewards/math_correctness/mean", "math_correctness", True, "max"),
+        ("eval_accuracy", "eval_accuracy", True, "max"),
+        ("cut_off", "cut_off", False, "min"),
+        ("eval_easy/unscored", "eval_easy/unscored", False, "min"),
+    ],
+)
+def test_the_best_checkpoint_and_the_scheduler_follow_the_metric(
+    metric: str, name: str, greater: bool, mode: str
+) -> None:
+    words = [*CPU, "--metric_for_best_model", metric, "--lr_scheduler_type", "reduce_lr_on_plateau"]
+    recipe = load_recipe(DEMO, [*words, "--eval_strategy", "steps", "--lr_scheduler_kwargs", "{factor: 0.5}"])
+    config = training_config(recipe, recipe.rewards, ())
+    assert (config.metric_for_best_model, config.greater_is_better) == (name, greater)
+    assert config.lr_scheduler_kwargs == {"mode": mode, "factor": 0.5}
+
+
 def test_a_written_recipe_has_the_values_of_every_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     path = written(load_recipe(DEMO), tmp_path / "recipe.yaml")
