@@ -10,7 +10,6 @@
     python scripts/sagemaker.py fetch JOB                    # download the results into the run's folder
     python scripts/sagemaker.py evaluate JOB                 # base against trained model, on this machine
     python scripts/sagemaker.py cleanup [JOB …]              # list warm pools and files in S3, ask, then delete
-    python scripts/sagemaker.py cleanup --account            # the same for all of the project's jobs in the account
 
 `plan` is offline: it uploads nothing, and needs neither credentials nor a network. JOB is a job's name or its run's
 folder (runs/NAME). Any recipe key can be overridden, the sagemaker section too: --sagemaker.spot true,
@@ -126,7 +125,6 @@ def _parser() -> argparse.ArgumentParser:
     cleanup = add_command("cleanup", "end warm pools and delete the jobs' files in S3")
     cleanup.add_argument("jobs", nargs="*", metavar="JOB", help="default: all jobs submitted from here (runs/)")
     cleanup.add_argument("--region", help="the jobs' region")
-    cleanup.add_argument("--account", action="store_true", help="include all other jobs of the project in the account")
     cleanup.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 

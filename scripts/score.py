@@ -46,8 +46,12 @@ def main(words: Sequence[str] | None = None) -> int:
         "--completion_column", default="completion", metavar="NAME", help="column to score; default: completion"
     )
     either.add_argument("--json", type=Path, metavar="OUT", help="write all statistics and each row's scores to OUT")
+    words = sys.argv[1:] if words is None else list(words)
     options, overrides = parser.parse_known_args(words)
     file = options.file
+    before = words[words.index(file) - 1] if file in words[1:] else ""
+    if before in overrides and "=" not in before:
+        parser.error(f"FILE stands before overrides, or write {before}={file}")
 
     console.silence_libraries()
     try:

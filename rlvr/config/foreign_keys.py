@@ -49,6 +49,12 @@ def removed() -> Mapping[str, str]:
 
 
 @functools.cache
+def removed_options() -> Mapping[str, str]:
+    """Options that rewards and tasks had, each with what to write instead."""
+    return _by_key(_tables()["removed_options"])
+
+
+@functools.cache
 def programs() -> tuple[Program, ...]:
     """The programs whose configurations are recognised."""
     return tuple(

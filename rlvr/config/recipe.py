@@ -11,7 +11,6 @@ YAML is read by its 1.2 rules: `1e-6` is a number, and `no` (as in `save_strateg
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -199,8 +198,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     model_of_file = text.content.get("model_name_or_path")
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides, text.problems), SECTIONS)
-    # The section sagemaker is of another machine.
-    text.content |= {key: _expand_home(value) for key, value in text.content.items() if key != "sagemaker"}
+    text.expand_home("sagemaker")  # which is of another machine
     content, problems = text.content, text.problems
     _locate_plugins(content, text)
 
@@ -273,15 +271,6 @@ def require_one_task(recipe: Recipe, what: str) -> None:
         labels = ", ".join(task.label for task in recipe.tasks)
         message = f"{what} takes one task, and {recipe.path} has several: {labels}. {fix}"
         raise InputError(message, kind="several-tasks", key="tasks")
-
-
-def _expand_home(value: Any) -> Any:
-    """Replace the "~" of paths, as a shell does: some libraries would, and others make a folder of this name."""
-    if isinstance(value, str):
-        return os.path.expanduser(value) if value.startswith("~/") else value
-    if isinstance(value, dict):
-        return {key: _expand_home(one) for key, one in value.items()}
-    return [_expand_home(one) for one in value] if isinstance(value, list) else value
 
 
 def _locate_plugins(content: dict[str, Any], text: RecipeText) -> None:

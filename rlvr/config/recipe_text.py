@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ class RecipeText:
             if fault is not None:
                 self.problems.append(self.location(key).problem(f": {fault}", "invalid-override"))
 
+    def expand_home(self, *others: str) -> None:
+        """Replace the "~" of paths, as a shell does: some libraries would, and others make a folder of this name.
+
+        Args:
+            others: sections to leave alone.
+        """
+        self.content |= {key: _expanded(value) for key, value in self.content.items() if key not in others}
+
     def is_overridden(self, key: str, prefix: str) -> bool:
         """Whether the command line sets `key` itself, or a key that begins with `prefix`."""
         return any(line is None and (each == key or each.startswith(prefix)) for each, line in self.lines.items())
@@ -48,3 +57,11 @@ class RecipeText:
     def location(self, key: str) -> KeyLocation:
         """Where a key was written, or is missing."""
         return KeyLocation.of(key, str(self.path), self.lines)
+
+
+def _expanded(value: Any) -> Any:
+    if isinstance(value, str):
+        return os.path.expanduser(value) if value.startswith("~/") else value
+    if isinstance(value, dict):
+        return {key: _expanded(one) for key, one in value.items()}
+    return [_expanded(one) for one in value] if isinstance(value, list) else value

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 TEXT_COLUMNS = frozenset({"question", "final_answer", "source", "id"})
 RECORDED_COLUMNS = frozenset({"id", "source", "difficulty", "final_answer"})  # stay with the answer to a row
+ENDED = "completion_ended"  # whether it ended by itself: ours, from training and evaluation
 # Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
-    {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+    {"prompts", "completions", "completion_ids", ENDED, "trainer_state", "log_extra", "log_metric", "environments"}
 )
-# A column that training and evaluation add for rewards: whether a completion ended by itself.
-ENDED = "completion_ended"
 # A column of one of these names never reaches a reward, or breaks GRPOTrainer.
 RESERVED_COLUMNS = FROM_TRAINER | {"completion", "image", "images"}
 

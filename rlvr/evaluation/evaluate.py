@@ -247,7 +247,9 @@ def _score(
 
 
 def _match_leniently(records: Records, texts: Sequence[str], metrics: Metrics) -> None:
-    """Add `lenient` to the records whose metric's file defines `match_leniently`."""
+    """Add `lenient` to the records: None unless their metric's file defines `match_leniently`."""
+    for record in records:
+        record["lenient"] = None
     for task, metric in metrics.items():
         match = companion_function(metric.function, "match_leniently")
         rows = [row for row, record in enumerate(records) if record.get(TASK, "") == task]

@@ -155,11 +155,13 @@ def _result(run: RunRecord, export: ExportRecord | None) -> Iterator[str]:
     if export is not None:
         deciding = export.measured[:1] if export.kind == "adapter" else export.measured
         worst = min(deciding, key=lambda part: float(part.difference["points"]))
+        faults = dict.fromkeys(fault for part in deciding for fault in part.faults)
         before, after, p_value = worst.before["correct"], worst.after["correct"], worst.difference["p_value"]
         yield (
             f"The weights were exported from the run, loaded again, and asked the same {worst.rows:,} rows: {after:,} "
             f"answers were right, and {before:,} in the run ({p_value_text(p_value)}). `export.json` has the figures"
             f"{' of each file; these are the lowest' if len(deciding) > 1 else ''}."
+            f"{' It is worse than the run: ' + escape('; '.join(faults)) + '.' if faults else ''}"
         )
 
 

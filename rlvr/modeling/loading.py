@@ -182,7 +182,13 @@ def load_model(
         source, adapter = str(adapter), None
     with _explain_hub_errors(recipe):
         own = {"quantization_config": quantization(recipe), "device_map": {"": device(recipe)}}
-        model = AutoModelForCausalLM.from_pretrained(source, **{**model_init_options(recipe), **own})
+        try:
+            model = AutoModelForCausalLM.from_pretrained(source, **{**model_init_options(recipe), **own})
+        except TypeError as error:
+            if not recipe.settings.get("model_init_kwargs"):
+                raise
+            message = f"{_name(recipe)} can't be loaded with these model_init_kwargs: {error}. Correct or remove them."
+            raise InputError(message, kind="refused-by-trl", key="model_init_kwargs") from error
     if adapter is not None:
         from peft import PeftModel
 

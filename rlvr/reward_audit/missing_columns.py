@@ -10,7 +10,7 @@ from typing import Any
 from rlvr.config.specs import SPLITS
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import FROM_TRAINER, Task
+from rlvr.data.task import ENDED, FROM_TRAINER, Task
 from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError
 from rlvr.formatting import one_line
@@ -104,7 +104,7 @@ def _not_found(
 def _only_in_training(function: Callable[..., Any]) -> set[str]:
     parameters = inspect.signature(function).parameters.values()
     required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
-    return required & (FROM_TRAINER - {"prompts", "completions", "log_extra", "log_metric"})
+    return required & (FROM_TRAINER - {"prompts", "completions", ENDED, "log_extra", "log_metric"})
 
 
 def _by_prompt(task: Task, needed: Sequence[str]) -> dict[str, Row | None]:

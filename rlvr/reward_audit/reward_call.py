@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.data.io import Row
-from rlvr.data.task import FROM_TRAINER
+from rlvr.data.task import ENDED, FROM_TRAINER
 from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.reward import WHY, Reward
 
@@ -53,6 +53,7 @@ def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Rewa
         "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
         "completions": [deepcopy(completion_argument(row)) for row in rows],
         **{name: [row.get(name) for row in rows] for name in names},
+        ENDED: [row.get("ended") is not False for row in rows],  # a file of training does not say
     }
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rlvr.config.specs import RewardSpec
-from rlvr.data.task import FROM_TRAINER
+from rlvr.data.task import ENDED, FROM_TRAINER
 from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
@@ -85,7 +85,7 @@ class ServedRewards:
 
     def check(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
         """Check that this server serves the rewards, with these options and columns."""
-        reserved = sorted((FROM_TRAINER - {"completion_ids"}) & columns.keys())
+        reserved = sorted((FROM_TRAINER - {"completion_ids", ENDED}) & columns.keys())
         if reserved:
             message = f"{reserved[0]} is not a column: give it beside `columns`, not in it."
             raise RequestError(422, message, kind="reserved-column")

@@ -6,9 +6,7 @@ and logs stay.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +14,11 @@ from typing import Any
 from rlvr.errors import InputError
 from rlvr.formatting import byte_count
 from rlvr.sagemaker import aws, request
-from rlvr.sagemaker.job import DONE, RECORD, TrainingJob, find_in_account
+from rlvr.sagemaker.job import DONE, RECORD, TrainingJob
 from rlvr.sagemaker.submission import EXPERIMENT
 
 _START_S = 3600.0  # between the mark of a `resume` and its job: the time of an upload
 _WARM_POOL_STATUSES = ("Available", "InUse")
-# The form of all job names of this project: see `request.job_name`. The SDK writes the time without a dash.
-_JOB_NAME = re.compile(r".+-\d{8}-?\d{6}")
 
 
 @dataclass(frozen=True)
@@ -49,40 +45,6 @@ class JobResources:
             f"{self.job.name}: deletes {uri}/ ({count} objects, {byte_count(size)})"
             for uri, count, size in self.folders
         ]
-
-
-def list_account_jobs(region: str | None, known: Iterable[str] = ()) -> list[TrainingJob]:
-    """The project's jobs in an account and region, found by their names and then by their tag.
-
-    It needs only the actions of docs/sagemaker/caller-policy.json. A search by tag would need one more.
-
-    Args:
-        known: names of jobs to leave out.
-    """
-    client = aws.client("sagemaker", region)
-    excluded = set(known)
-
-    def read(summary: dict[str, Any]) -> TrainingJob | None:
-        tags = client.list_tags(ResourceArn=summary["TrainingJobArn"])["Tags"]
-        if not any(tag["Key"] == request.TAG for tag in tags):
-            return None
-        try:
-            return find_in_account(summary["TrainingJobName"], client.meta.region_name)
-        except InputError as error:
-            if error.kind != "job-not-found":
-                raise
-            return None
-
-    with aws.translate_errors("Looking for the project's jobs in the account"):
-        pages = client.get_paginator("list_training_jobs").paginate(SortBy="CreationTime", SortOrder="Descending")
-        summaries = [
-            summary
-            for page in pages
-            for summary in page["TrainingJobSummaries"]
-            if _JOB_NAME.fullmatch(summary["TrainingJobName"]) and summary["TrainingJobName"] not in excluded
-        ]
-        with ThreadPoolExecutor(aws.MAX_THREADS) as threads:
-            return [job for job in threads.map(read, summaries) if job is not None]
 
 
 def find_resources(jobs: list[TrainingJob]) -> list[JobResources]:

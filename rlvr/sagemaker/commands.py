@@ -15,7 +15,7 @@ from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.preflight import PROFILE_MINUTES
 from rlvr.sagemaker import follow
-from rlvr.sagemaker.cleanup import delete_resources, find_resources, list_account_jobs
+from rlvr.sagemaker.cleanup import delete_resources, find_resources
 from rlvr.sagemaker.fetch import fetch_results
 from rlvr.sagemaker.job import RECORD, TrainingJob, find_job, read_record, stop_job
 from rlvr.sagemaker.plan import JobPlan, make_plan
@@ -158,10 +158,6 @@ def _cleanup(options: Namespace) -> int:
         records = [read_record(path) for path in sorted(Path("runs").glob("*/job*.json"))]
         jobs = [job for job in records if job is not None and options.region in (None, job.region)]
     selected = find_resources(jobs)
-    if options.account:
-        regions = [options.region] if options.region else [*dict.fromkeys(job.region for job in jobs)]
-        for region in regions or [None]:
-            selected += find_resources(list_account_jobs(region, [job.name for job in jobs]))
     for resources in selected:
         console.info("\n".join(f"  {line}" for line in resources.lines()))
     if all(resources.in_use for resources in selected):

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.config import project, schema, value_types
+from rlvr.config import foreign_keys, project, schema, value_types
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.mixture import mix
@@ -330,6 +330,7 @@ def check_options(
         if key not in known:
             close = schema.nearest(key, known)
             hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}."
+            hint = foreign_keys.removed_options().get(key, hint)
             message = f"The {kind} {at} has no option {key!r}; {hint}"
             raise InputError(message, kind="unknown-option", key=key)
         annotation = known[key].annotation

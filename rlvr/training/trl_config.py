@@ -149,10 +149,13 @@ def _check_optimizer(config: GRPOConfig) -> None:
         Trainer.get_optimizer_cls_and_kwargs(config, torch.nn.Linear(1, 1))
     except (ImportError, ValueError, TypeError) as error:
         # A ValueError may be about optim_target_modules, which this model lacks.
-        if isinstance(error, ImportError) or config.optim_target_modules is None:
-            options = f" with optim_args {config.optim_args!r}" if config.optim_args else ""
-            message = f"transformers can't make the optimizer {config.optim.value}{options}: {error}"
-            raise InputError(message, kind="refused-by-trl", key="optim") from error
+        if isinstance(error, ValueError) and config.optim_target_modules is not None:
+            return
+        message = f"transformers can't make the optimizer {config.optim.value}: {error}"
+        if isinstance(error, ImportError) or not config.optim_args:
+            raise InputError(message, kind="package-not-installed", key="optim") from error
+        message += f". optim_args is {config.optim_args!r}: write name=value, with commas between several."
+        raise InputError(message, kind="wrong-type", key="optim_args") from error
 
 
 def _key_of_argument(recipe: Recipe, message: str) -> str | None:

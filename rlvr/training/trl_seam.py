@@ -64,6 +64,7 @@ class TrlSeam(GRPOTrainer):
     """
 
     scores: BatchScores  # of the last generation
+    finished: list[bool]  # whether its completions ended by themselves
 
     def __init__(
         self,
@@ -81,7 +82,6 @@ class TrlSeam(GRPOTrainer):
         self.dynamic_sampler = dynamic_sampler
         self.played_environments = environments
         self.turns = ToolTurns()  # of the last generation
-        self.finished: list[bool] = []  # its completions that ended by themselves
         self.result_seconds: list[tuple[dict[str, Any], float | None]] = []  # of its messages of tools (`resolve`)
         self._seconds = dict.fromkeys(("generation", "tools", "old_log_probabilities", "rewards"), 0.0)
         self._update_s = self._tool_wait_s = 0.0
@@ -173,9 +173,9 @@ class TrlSeam(GRPOTrainer):
         started = time.perf_counter()
         if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
-        inputs = [{**row, ENDED: was_ended} for row, was_ended in zip(inputs, self.finished, strict=True)]
-        raw = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rewards = self.gate_and_mask(raw, inputs)
+        told = [{**row, ENDED: was_ended} for row, was_ended in zip(inputs, self.finished, strict=True)]
+        rewards = super()._calculate_rewards(told, prompts, completions, completion_ids_list)
+        rewards = self.gate_and_mask(rewards, inputs)
         self._seconds["rewards"] += time.perf_counter() - started
         return rewards
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.workers.cpu_share import judge_cpu_share
 from rlvr.workers.fork_server import INT32
 from rlvr.workers.messages import MAX_MESSAGE, encode, receive, send
 
@@ -61,11 +60,9 @@ def fork_workers(
             break
         number = INT32.unpack(data)[0]
         status = _kill(workers.pop(number)) if number in workers else -1
-        judge_cpu_share.clear(number)
         pid = os.fork()
         if pid == 0:
             channel.close()
-            judge_cpu_share.join(number)
             _end_with_parent(server)
             return socket.socket(fileno=descriptors[0]), serve_item, memory_mb
         with contextlib.suppress(OSError):

@@ -34,8 +34,8 @@ def value_fault(expected: Any, got: Any, *, comparison: str = "exact", tolerance
 
     Args:
         expected: from the data, so its size and depth are trusted.
-        comparison: "float" allows a tolerance for expected floats at any depth; "unordered" ignores the order of the
-            outermost list.
+        comparison: "float" allows a tolerance for expected floats at any depth, except in sets; "unordered" ignores
+            the order of the outermost list.
 
     Raises:
         InputError: the comparison or the tolerance is invalid.

@@ -1,8 +1,7 @@
 """Schedule judging tasks on executor threads: callers take turns, so a small batch does not wait for a large one.
 
-Each executor has a thread and warm processes of its own and does one task at a time. If several workers of a server
-judge at once, each uses its share of the executors (rlvr/workers/cpu_share.py): more programs than processors would
-only evict one another from the caches.
+Each executor has a thread and warm processes of its own and does one task at a time. Several workers of a server may
+judge at once: the kernel then shares the processors, and limits are of processor time.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ from collections.abc import Callable, Sequence
 from rlvr.errors import InputError
 from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.executor import Executor
-from rlvr.workers.cpu_share import judge_cpu_share
 
 JudgeTask = Callable[[Executor, "JudgeJob"], None]
-_SHARE_POLL_S = 0.1  # how often an executor beyond the share looks whether the share has grown
 
 
 class JudgeClosed(RuntimeError):
@@ -42,24 +39,19 @@ class JudgeJob:
         with self.scheduler.changed:
             self.waiting.extend(tasks)
             self.unfinished += len(tasks)
-            self.scheduler.report_demand()
             self.scheduler.changed.notify_all()
 
 
 class JudgeScheduler:
     """Executors, each with its thread, and the jobs whose tasks they run in turns."""
 
-    def __init__(self, size: int, *, shared: bool = False) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self.shared = shared  # whether other workers of the same server judge on the same processors
-        lock = threading.RLock()
-        self.changed = threading.Condition(lock)
-        self.share_grown = threading.Condition(lock)  # executors beyond the share wait for it
+        self.changed = threading.Condition(threading.RLock())
         self.jobs: deque[JudgeJob] = deque()
         self.executors: list[Executor] = []
         self.threads: list[threading.Thread] = []
         self.closed = False
-        self._share = size
 
     def run(self, tasks: Sequence[JudgeTask], executors: int) -> None:
         """Run tasks, and those that they add, on so many executors; return when all are done.
@@ -73,7 +65,6 @@ class JudgeScheduler:
         try:
             with self.changed:
                 self.jobs.append(job)
-                self.report_demand()
                 self.changed.notify_all()
             self._start_executors(executors)
             while not job.done.wait(1.0):
@@ -85,30 +76,26 @@ class JudgeScheduler:
             with self.changed:
                 if job in self.jobs:
                     self.jobs.remove(job)
-                self.report_demand()
         if job.error is not None:
             raise job.error
-
-    def report_demand(self) -> None:
-        """Tell other workers how many executors this one could use now. Call it with the lock held."""
-        if self.shared:
-            judge_cpu_share.set_demand(max(0, min(self.size, sum(job.unfinished for job in self.jobs))))
 
     def _start_executors(self, count: int) -> None:
         with self.changed:
             if self.closed:
                 raise JudgeClosed("the judge was closed while it was about to start")
-            for index in range(len(self.threads), min(self.size, count)):
+            for _ in range(len(self.threads), min(self.size, count)):
                 executor = Executor(detect_capabilities())
-                thread = threading.Thread(target=self._work, args=(executor, index), name="judge", daemon=True)
-                thread.start()  # it waits for the lock; if it can't be started, the next attempt uses this index again
+                thread = threading.Thread(target=self._work, args=(executor,), name="judge", daemon=True)
+                thread.start()  # it waits for the lock
                 self.executors.append(executor)
                 self.threads.append(thread)
 
-    def _work(self, executor: Executor, index: int) -> None:
+    def _work(self, executor: Executor) -> None:
         while True:
             with self.changed:
-                if not self._await_task(index):
+                while not self.closed and not any(job.waiting for job in self.jobs):
+                    self.changed.wait()
+                if self.closed:
                     return
                 while not self.jobs[0].waiting:
                     self.jobs.rotate(-1)
@@ -123,25 +110,9 @@ class JudgeScheduler:
                 job.cancelled = True
             self._finish(job)
 
-    def _await_task(self, index: int) -> bool:
-        """Wait for a task for the executor with this index; False if the scheduler is closed. Hold the lock."""
-        while not self.closed:
-            if not any(job.waiting for job in self.jobs):
-                self.changed.wait()
-                continue
-            before, self._share = self._share, judge_cpu_share.share_of(self.size) if self.shared else self.size
-            if self._share > before:
-                self.share_grown.notify_all()
-            if index < self._share:
-                return True
-            self.changed.notify()  # pass the wake-up on to an executor within the share
-            self.share_grown.wait(_SHARE_POLL_S if index == self._share else None)  # the first one polls for all
-        return False
-
     def _finish(self, job: JudgeJob, tasks: int = 1) -> None:
         with self.changed:
             job.unfinished -= tasks
-            self.report_demand()
             if job.unfinished == 0:
                 job.done.set()
 
@@ -166,7 +137,6 @@ class JudgeScheduler:
             for executor in self.executors:
                 executor.interrupt()
             self.changed.notify_all()
-            self.share_grown.notify_all()
         for thread in self.threads:
             thread.join(10.0)
         for executor in self.executors:
@@ -182,7 +152,7 @@ def get_scheduler() -> JudgeScheduler:
     global _scheduler
     with _lock:
         if _scheduler is None:
-            _scheduler = JudgeScheduler(executor_count(), shared=not os.environ.get("GRPO_JUDGE_SLOTS"))
+            _scheduler = JudgeScheduler(executor_count())
         return _scheduler
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, cleanup, request
 from rlvr.sagemaker.account import current_role
-from rlvr.sagemaker.job import TrainingJob
-from tests.conftest import REPOSITORY, Run
+from rlvr.sagemaker.job import TrainingJob, find_in_account
 
-SCRIPT = REPOSITORY / "scripts" / "sagemaker.py"
 REGION, BUCKET = "us-east-1", "grpo-test"
 ROLE = "arn:aws:iam::123456789012:role/Trainer"
 
@@ -75,45 +72,24 @@ def job_in_the_account(name: str, tags: dict[str, str], *, keep_alive_s: int = 0
 OURS = {request.TAG: "grpo-recipes"}
 
 
-def test_only_jobs_with_the_projects_name_and_tag_are_listed(account: str) -> None:
-    root = job_in_the_account("mine-20260101-000000", OURS)
-    job_in_the_account("known-20260101-000000", OURS)
-    job_in_the_account("theirs-20260101-000000", {"team": "x"})
-    job_in_the_account("tagged", OURS)  # not as this project names its jobs
-    (job,) = cleanup.list_account_jobs(REGION, ["known-20260101-000000"])
-    assert (job.name, job.root) == ("mine-20260101-000000", root)
-
-
-def test_a_listed_jobs_folder_is_deleted_only_if_it_has_a_job_record(account: str) -> None:
+def test_a_jobs_folder_is_deleted_only_if_it_has_a_job_record(account: str) -> None:
     root = job_in_the_account("mine-20260101-000000", OURS)
     unmarked = job_in_the_account("other-20260101-000000", OURS, recorded=False)
-    (resources,) = cleanup.find_resources(cleanup.list_account_jobs(REGION))
+    with pytest.raises(InputError, match="other-20260101-000000"):
+        find_in_account("other-20260101-000000", REGION)
+    (resources,) = cleanup.find_resources([find_in_account("mine-20260101-000000", REGION)])
     assert [uri for uri, _, _ in resources.folders] == [root]
     cleanup.delete_resources(resources)
     s3 = aws.client("s3", REGION)
     assert aws.list_folder(s3, root) == [] and len(aws.list_folder(s3, unmarked)) == 1
 
 
-@pytest.mark.slow
-def test_jobs_of_others_are_deleted_only_with_account(account: str, run_script: Run, tmp_path: Path) -> None:
-    root = job_in_the_account("mine-20260101-000000", OURS)
-    s3 = aws.client("s3", REGION)
-    listed = run_script(SCRIPT, "cleanup", "--yes", cwd=tmp_path)
-    assert listed.returncode == 0, listed.stdout + listed.stderr
-    assert "Nothing to clean up" in listed.stdout
-    assert run_script(SCRIPT, "cleanup", "--account", cwd=tmp_path).returncode == 2, "it asks first"
-    assert len(aws.list_folder(s3, root)) == 2
-    done = run_script(SCRIPT, "cleanup", "--account", "--yes", cwd=tmp_path)
-    assert done.returncode == 0 and "deleted 2 objects" in done.stdout, done.stdout + done.stderr
-    assert aws.list_folder(s3, root) == []
-
-
-def test_without_credentials_listing_the_account_names_the_fix(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_looking_for_a_job_names_the_fix(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "none")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(InputError) as caught:
-        cleanup.list_account_jobs(REGION)
+        find_in_account("mine-20260101-000000", REGION)
     assert caught.value.kind == "aws-credentials" and "aws configure" in str(caught.value)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.sagemaker import aws, cleanup, job, model_trainer
+from rlvr.sagemaker import aws, job, model_trainer
 from rlvr.sagemaker.plan import JobPlan, make_plan
 from tests.conftest import REPOSITORY
 
@@ -104,7 +104,6 @@ def test_train_sends_the_plans_request_and_the_commands_find_the_job(
     assert {aws.split_uri(uri.replace(plan.name, submitted.name))[1] for _, uri in plan.uploads} <= names_in(
         submitted.root
     )
-    assert [one.name for one in cleanup.list_account_jobs(REGION)] == [submitted.name]
 
 
 @pytest.mark.slow

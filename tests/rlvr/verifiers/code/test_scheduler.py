@@ -10,27 +10,13 @@ import pytest
 
 from rlvr.verifiers.code.executor import Executor
 from rlvr.verifiers.code.scheduler import JudgeClosed, JudgeJob, JudgeScheduler
-from rlvr.workers.cpu_share import judge_cpu_share
 
 
 @pytest.fixture
 def scheduler() -> Iterator[JudgeScheduler]:
-    scheduler = JudgeScheduler(4, shared=True)
+    scheduler = JudgeScheduler(4)
     yield scheduler
     scheduler.close()
-
-
-@pytest.fixture
-def crowded() -> Iterator[None]:
-    """Three other workers demand all processors, so this one has one executor."""
-    for worker in (1, 2, 3):
-        judge_cpu_share.join(worker)
-        judge_cpu_share.set_demand(100)
-    judge_cpu_share.join(0)
-    yield
-    for worker in range(4):
-        judge_cpu_share.clear(worker)
-    judge_cpu_share.detach()
 
 
 def run_tasks(scheduler: JudgeScheduler, tasks: int, seconds: float = 0.0) -> int:
@@ -45,8 +31,8 @@ def run_tasks(scheduler: JudgeScheduler, tasks: int, seconds: float = 0.0) -> in
     return len(done)
 
 
-def test_after_a_thread_that_cannot_start_the_next_one_takes_its_index(
-    scheduler: JudgeScheduler, crowded: None, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_that_cannot_start_ends_its_job_alone(
+    scheduler: JudgeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
@@ -59,7 +45,7 @@ def test_after_a_thread_that_cannot_start_the_next_one_takes_its_index(
     with pytest.raises(RuntimeError, match="can't start new thread"):
         run_tasks(scheduler, 8)
     assert time.monotonic() - started < 30, "no task had started, so there is nothing to wait for"
-    assert run_tasks(scheduler, 8) == 8, "the share is index 0, and an executor has it"
+    assert run_tasks(scheduler, 8) == 8
 
 
 def test_the_error_of_a_task_ends_its_job(scheduler: JudgeScheduler) -> None:
@@ -93,16 +79,7 @@ def test_closing_the_scheduler_raises_in_threads_that_wait_for_a_job() -> None:
     assert not thread.is_alive() and len(errors) == 1
 
 
-def test_every_task_runs_while_the_share_changes(scheduler: JudgeScheduler, crowded: None) -> None:
-    stop = threading.Event()
-
-    def change_share() -> None:
-        while not stop.wait(0.002):
-            for worker in (1, 2, 3):
-                judge_cpu_share._demand[worker] = 0 if judge_cpu_share._demand[worker] else 100
-
-    changer = threading.Thread(target=change_share)
-    changer.start()
+def test_every_task_of_jobs_at_the_same_time_runs(scheduler: JudgeScheduler) -> None:
     complete: list[bool] = []
     threads = [
         threading.Thread(
@@ -115,7 +92,4 @@ def test_every_task_runs_while_the_share_changes(scheduler: JudgeScheduler, crow
     for thread in threads:
         thread.join(300)
         assert not thread.is_alive(), "a job waits for an executor that was not woken"
-    stop.set()
-    changer.join()
-    assert all(complete) and len(complete) == 6 * 32
-    assert judge_cpu_share._demand[0] == 0 and not scheduler.jobs
+    assert all(complete) and len(complete) == 6 * 32 and not scheduler.jobs
