@@ -47,7 +47,7 @@ OWN: dict[str, tuple[str, Any]] = {
 # Fields of TRL's classes that always have their default; recipe.yaml of a run has them.
 FIXED = frozenset(
     {
-        *("ignore_data_skip", "label_smoothing_factor", "neftune_noise_alpha"),
+        *("ignore_data_skip", "label_smoothing_factor", "load_in_8bit", "neftune_noise_alpha"),
         *("remove_unused_columns", "save_only_model"),
     }
 )

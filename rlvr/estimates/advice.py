@@ -71,7 +71,7 @@ def _candidates(now: Mapping[str, Any], launcher: str, setup: RunSetup) -> Itera
     accumulation = int(now.get("gradient_accumulation_steps", 1))
     steps = now.get("steps_per_generation")
     peft, vllm = bool(now.get("use_peft")), bool(now.get("use_vllm"))
-    quantised = bool(now.get("load_in_4bit") or now.get("load_in_8bit"))
+    quantised = bool(now.get("load_in_4bit"))
 
     # Changes that only slow the training down.
     if not now.get("activation_checkpointing", True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rlvr.config import schema
 from rlvr.config.recipe import value_of
 from rlvr.estimates import activations
-from rlvr.estimates.parameters import Adapter, Parameters, Shape, bytes_in_4_bits, bytes_in_8_bits
+from rlvr.estimates.parameters import Adapter, Parameters, Shape, bytes_in_4_bits
 from rlvr.estimates.run_setup import RunSetup
 
 GIB = 2**30
@@ -140,8 +140,6 @@ def _weights(parameters: Parameters, setup: RunSetup, number: int) -> tuple[floa
     """Bytes of the whole base model, with that many a number unless quantised: without the scales, and the scales."""
     if setup.settings.get("load_in_4bit"):
         packed, scales = bytes_in_4_bits(parameters, nested=bool(setup.settings.get("use_bnb_nested_quant")))
-    elif setup.settings.get("load_in_8bit"):
-        packed, scales = bytes_in_8_bits(parameters)
     else:
         return parameters.total * number, 0
     return packed + (parameters.embeddings + parameters.rest) * setup.weight, scales

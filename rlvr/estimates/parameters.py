@@ -194,9 +194,3 @@ def bytes_in_4_bits(parameters: Parameters, *, nested: bool) -> tuple[int, int]:
         scales += 16 * 4
         scales += blocks + math.ceil(blocks / 256) * 4 + 256 * 4 + 4 if nested else blocks * 4
     return packed, scales
-
-
-def bytes_in_8_bits(parameters: Parameters) -> tuple[int, int]:
-    """Bytes of the matrices in 8 bits, and of their scales: a float32 for each row (arXiv:2208.07339, section 3.2)."""
-    matrices = parameters.matrices
-    return sum(matrix.count for matrix in matrices), sum(4 * matrix.outputs for matrix in matrices)

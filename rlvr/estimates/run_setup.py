@@ -77,7 +77,7 @@ class RunSetup:
 
     @property
     def quantised(self) -> bool:
-        return bool(self.settings.get("load_in_4bit") or self.settings.get("load_in_8bit"))
+        return bool(self.settings.get("load_in_4bit"))
 
     @property
     def peft(self) -> bool:

@@ -41,8 +41,8 @@ FAST = Utilisation(0.8, 0.4, 0.5, 0.05, adapter_launch_ms=1.0, vllm_adapter_laun
 SLOW = Utilisation(0.4, 0.15, 1.5, 0.2, adapter_launch_ms=2.0, vllm_adapter_launch_ms=0.2, length=1.0)
 
 # Bytes moved for a number in 4 bits in a multiplication: bitsandbytes reads half a byte, writes 16 bits, and the
-# multiplication reads these. In 8 bits: one byte.
-_MOVED_IN_4_BITS, _MOVED_IN_8_BITS = 4.5, 1.0
+# multiplication reads these.
+_MOVED_IN_4_BITS = 4.5
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,6 @@ def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> flo
         number = setup.compute  # also under a policy of 4-bit weights
     elif setup.settings.get("load_in_4bit"):
         number = _MOVED_IN_4_BITS
-    elif setup.settings.get("load_in_8bit"):
-        number = _MOVED_IN_8_BITS
     return matrices * number + (parameters.rest + shape.vocabulary * shape.hidden) * setup.weight
 
 

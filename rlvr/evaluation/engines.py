@@ -225,11 +225,10 @@ def check_engine(name: str, recipe: Recipe, processes: int = 1) -> None:
             kind="package-not-installed",
             key="--engine",
         )
-    quantised = [key for key in ("load_in_4bit", "load_in_8bit") if recipe.settings.get(key)]
-    if quantised:
+    if recipe.settings.get("load_in_4bit"):
         raise InputError(
-            f"--engine vllm with {quantised[0]}: vLLM would load the weights in full, and measure another model than "
-            f"the trained one. Remove --engine, or add --{quantised[0]} false to measure that one.",
+            "--engine vllm with load_in_4bit: vLLM would load the weights in full, and measure another model than "
+            "the trained one. Remove --engine, or add --load_in_4bit false to measure that one.",
             kind="conflicting-keys",
             key="--engine",
         )

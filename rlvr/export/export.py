@@ -104,8 +104,8 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
 
 def _measure_adapter(held: HeldOut, folder: Path) -> list[Remeasurement]:
     """Measure on the base as the run had it. After QLoRA also on the base as vLLM loads it, which decides nothing."""
-    is_quantised = any(held.recipe.settings.get(key) for key in ("load_in_4bit", "load_in_8bit"))
-    return [remeasure_folder(held, folder, quantised=way) for way in ((True, False) if is_quantised else (True,))]
+    ways = (True, False) if held.recipe.settings.get("load_in_4bit") else (True,)
+    return [remeasure_folder(held, folder, quantised=way) for way in ways]
 
 
 def _write_gguf(

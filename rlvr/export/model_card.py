@@ -254,6 +254,6 @@ def _limits(run: RunRecord) -> Iterator[str]:
             yield f"{count(trained.unscored, 'answer')} could not be judged and count neither way."
     seed = f" with seed {recipe['seed']}" if is_number(recipe.get("seed")) else ""
     yield f"One run{seed}: how much the result differs between seeds is not part of the interval."
-    if bits := "4 bits" if recipe.get("load_in_4bit") else "8 bits" if recipe.get("load_in_8bit") else "":
-        yield f"Trained and measured with a base in {bits}. With a base in another precision, answers may differ."
+    if recipe.get("load_in_4bit"):
+        yield "Trained and measured with a base in 4 bits. With a base in another precision, answers may differ."
     yield "Whether the base model saw the held-out rows before is unknown."

@@ -208,7 +208,7 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     return remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)
 
 
-_UNQUANTISED = {"load_in_4bit": False, "load_in_8bit": False}
+_UNQUANTISED = {"load_in_4bit": False}
 
 
 def remeasure(

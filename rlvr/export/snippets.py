@@ -49,8 +49,6 @@ def loading_code(
 
 def _quantization(recipe: Mapping[str, Any]) -> str:
     """Options of the base's quantization as it was trained and measured; empty if it had none."""
-    if recipe.get("load_in_8bit"):
-        return "load_in_8bit=True"
     if not recipe.get("load_in_4bit"):
         return ""
     resolved = mapping(mapping(recipe.get("resolved")).get("quantization"))

@@ -249,7 +249,7 @@ def model_init_options(recipe: Recipe) -> dict[str, Any]:
 
 def quantization(recipe: Recipe) -> Any:
     """TRL's own `BitsAndBytesConfig` for the recipe, or None."""
-    if not (recipe.settings.get("load_in_4bit") or recipe.settings.get("load_in_8bit")):
+    if not recipe.settings.get("load_in_4bit"):
         return None  # as TRL does too, which takes seconds to import
     from trl import ModelConfig, get_quantization_config
 

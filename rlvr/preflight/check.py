@@ -143,7 +143,7 @@ SCORING = (
 CHECKS: tuple[Check, ...] = (
     # The recipe against the installation, the model's configuration and the launcher.
     Check(compatibility.check_versions),
-    Check(compatibility.check_quantization, reads=("load_in_4bit", "load_in_8bit", "use_peft", "dtype")),
+    Check(compatibility.check_quantization, reads=("load_in_4bit", "use_peft", "dtype")),
     Check(compatibility.check_optional_packages, reads=("use_liger_kernel",)),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
@@ -158,7 +158,7 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_publishing, reads=("push_to_hub", "hub_model_id")),
     Check(check_lora_targets, reads=("lora_target_modules", "lora_modules_to_save", "use_peft")),
     Check(batch_checks.check_reward_timeouts, reads=("reward_timeout_s", "reward_batch_timeout_s", "ddp_timeout")),
-    Check(compatibility.check_launcher, reads=("use_cpu", "bf16", "fp16", "optim", "load_in_4bit", "load_in_8bit")),
+    Check(compatibility.check_launcher, reads=("use_cpu", "bf16", "fp16", "optim", "load_in_4bit")),
     Check(generation_checks.check_layerwise_gathering, reads=("ds3_gather_for_generation",)),
     Check(
         vllm_checks.check_vllm,

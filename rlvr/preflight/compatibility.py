@@ -63,10 +63,9 @@ def check_versions(_: object, installed: Callable[[str], str] = metadata.version
 def check_quantization(components: RunComponents) -> Iterator[Problem]:
     """Quantised weights need an adapter."""
     settings = components.settings
-    key = next((key for key in ("load_in_4bit", "load_in_8bit") if settings.get(key)), None)
-    if key is not None and not settings.get("use_peft"):
-        message = f"{key} without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
-        yield Problem(message, "conflicting-keys", key)
+    if settings.get("load_in_4bit") and not settings.get("use_peft"):
+        message = "load_in_4bit without use_peft: quantised weights can't be trained. Set use_peft: true (QLoRA)."
+        yield Problem(message, "conflicting-keys", "load_in_4bit")
     if settings.get("load_in_4bit") and settings.get("dtype") == "auto":
         message = "dtype: auto with load_in_4bit: 4-bit weights are computed in dtype. Set dtype: bfloat16."
         yield Problem(message, "conflicting-keys", "dtype")

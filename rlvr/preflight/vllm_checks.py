@@ -65,9 +65,6 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
         yield problem
     else:
         yield from _model_problems(components, asked)
-    if settings.get("load_in_8bit"):
-        message = "load_in_8bit with vLLM: it has no such weights. Set load_in_4bit: true, or rollouts: transformers."
-        yield Problem(message, "conflicting-keys", "load_in_8bit")
     if value_of(settings, "vllm_mode") == "colocate":
         yield from _colocate_problems(components)
     else:

@@ -55,7 +55,7 @@ def _trained_weights(recipe: Mapping[str, Any]) -> str:
         return ""
     if not recipe.get("use_peft"):
         return "all weights (full fine-tuning)"
-    bits = "4-bit " if recipe.get("load_in_4bit") else "8-bit " if recipe.get("load_in_8bit") else ""
+    bits = "4-bit " if recipe.get("load_in_4bit") else ""
     modules = mapping(mapping(recipe.get(RESOLVED)).get("lora")).get("target_modules") or recipe.get(
         "lora_target_modules"
     )

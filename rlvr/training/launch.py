@@ -148,12 +148,6 @@ def _fsdp_conflicts(settings: Mapping[str, Any], kind: str) -> Iterator[tuple[st
             "accelerate_configs/ddp.yaml if they fit on each GPU, or zero3.yaml, which shards them as they are."
         )
         yield "bnb_4bit_quant_storage", message
-    if settings.get("load_in_8bit"):
-        message = (
-            f"load_in_8bit with {kind}: 8-bit weights are integers, which FSDP can't shard. Use load_in_4bit, or "
-            "accelerate_configs/ddp.yaml."
-        )
-        yield "load_in_8bit", message
 
 
 def _is_on(name: str) -> bool:

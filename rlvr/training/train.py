@@ -128,7 +128,7 @@ def _finish_model(trainer: RecipeTrainer, recipe: Recipe, model_config: ModelCon
     """Mend what TRL and PEFT leave of the model, and refuse one without trainable weights."""
     trainer.remove_callback(PrinterCallback)  # callbacks.Progress prints instead
     models.keep_4bit_trainable_on_cpu(trainer.model)
-    if (model_config.load_in_4bit or model_config.load_in_8bit) and not trainer.is_deepspeed_enabled:
+    if model_config.load_in_4bit and not trainer.is_deepspeed_enabled:
         keep_adapter_in_float32(trainer.model)
     if not any(parameter.requires_grad for parameter in trainer.model.parameters()):
         raise InputError(

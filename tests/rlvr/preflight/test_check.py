@@ -34,7 +34,6 @@ SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
         ({"report_to": "mlfow"}, "unknown-tracker", "report_to", "a tracker misspelt"),
         ({"report_to": ["mlflow", "clearml"]}, "tracker-not-installed", "report_to", "not installed"),
         ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
-        ({**VLLM, "load_in_8bit": True}, "conflicting-keys", "load_in_8bit", "vLLM has no such weights"),
         ({**VLLM, "use_dora": True}, "conflicting-keys", "use_dora", "no LoRA request carries its magnitudes"),
         ({**VLLM, "lora_modules_to_save": ["norm"]}, "conflicting-keys", "lora_modules_to_save", "nor other weights"),
         (

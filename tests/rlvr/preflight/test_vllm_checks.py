@@ -105,7 +105,6 @@ def test_a_model_that_vllm_lacks_is_refused(
         ({}, "0.30.0", False, False, "no GPU"),
         ({"use_cpu": True}, "0.30.0", True, False, "CPUs"),
         ({"load_in_4bit": True}, "0.30.0", True, True, "vLLM is installed"),
-        ({"load_in_8bit": True}, "0.30.0", True, False, "load_in_8bit"),
         ({"use_dora": True}, "0.30.0", True, False, "use_dora"),
         ({"vllm_gpu_memory_utilization": 0.01}, "0.30.0", True, False, "no room"),
     ],

@@ -85,7 +85,6 @@ QLORA = {"load_in_4bit": True}
         ({**FSDP1, "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT"}, {}, None, "accelerate_configs/fsdp2.yaml"),
         ({**FSDP2, "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, {}, None, "FULL_STATE_DICT"),
         (FSDP2, {**QLORA, "dtype": "bfloat16"}, "bnb_4bit_quant_storage", "bnb_4bit_quant_storage: bfloat16"),
-        (FSDP2, {"load_in_8bit": True}, "load_in_8bit", "load_in_4bit"),
     ],
 )
 def test_a_recipe_that_the_launcher_cannot_train_is_refused_with_the_alternative(
