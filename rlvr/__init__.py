@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rlvr.data.task import Task as Task
     from rlvr.errors import InputError as InputError
     from rlvr.errors import Problem as Problem
-    from rlvr.evaluation.evaluate import evaluate as evaluate
     from rlvr.sandbox.limits import Limits as Limits
     from rlvr.scoring.registry import load_rewards as load_rewards
     from rlvr.scoring.registry import load_tasks as load_tasks

@@ -14,7 +14,6 @@ MODULES = {
     "check_answer": "rlvr.verifiers.math.grader",
     "check_answers": "rlvr.verifiers.math.grader",
     "completion_text": "rlvr.verifiers.completion_text",
-    "evaluate": "rlvr.evaluation.evaluate",
     "judge": "rlvr.verifiers.code.judge",
     "judge_many": "rlvr.verifiers.code.judge",
     "load_recipe": "rlvr.config.recipe",

@@ -8,7 +8,7 @@ has the error rates of these rules.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal
+from typing import Literal
 
 from rlvr import InputError, Task
 from rlvr.data.chat_prompts import build_messages
@@ -33,9 +33,7 @@ def code_contests(
     test_path: str | None = None,
     language: Literal["cpp", "python"] = "cpp",
     tier: Literal["easy", "hard", "expert"] = "easy",
-    rating: list[int] | None = None,
     tests: Literal["private", "public", "all"] = "private",
-    generated: bool = False,
     max_tests: int | None = None,
     time_factor: float = 1.0,
     answer_format: Literal["fence", "tags"] = "fence",
@@ -51,9 +49,7 @@ def code_contests(
         test_path: a file with the held-out rows, if `path` has none.
         language: language of the programs; "cpp" is C++17.
         tier: "easy" is a rating of 800 to 1000, "hard" 1100 to 2200, "expert" 2300 to 3500.
-        rating: [lowest, highest], instead of a tier.
         tests: the tests that score a program. "private" are those that the statement does not show.
-        generated: add the generated tests of the dataset to the private ones; only the hub's format has them.
         max_tests: maximal tests of a problem, drawn at random.
         time_factor: factor of the time limits, which were set for C++.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
@@ -70,16 +66,16 @@ def code_contests(
     check_limits(name, max_tests=max_tests)
     if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0.1 <= time_factor <= 100:
         raise option_error(name, "time_factor", f"{time_factor!r} is not a number from 0.1 to 100.")
-    band = _band(tier, rating)
-    raw = read_contests(path, test_path, band, generated)
+    band = TIERS[tier]
+    raw = read_contests(path, test_path, band)
     place = f"{path or HUB_DATASET}{f' and {test_path}' if test_path else ''}"
-    chosen, dropped = choose_problems(raw, path or HUB_DATASET, band, tests, generated, max_tests, seed)
+    chosen, dropped = choose_problems(raw, path or HUB_DATASET, band, tests, max_tests, seed)
     total = sum(len(loaded.rows) + loaded.skipped for loaded in raw.values())
     left = sum(map(len, chosen.values()))
     if not chosen["train"]:
-        fix = "Choose another tier or rating."
+        fix = "Choose another tier."
         message = f"Task {name}: none of {total:,} problems of {place} is left to train on. {' '.join(dropped)} {fix}"
-        raise InputError(message, kind="empty-data", key="rating" if rating is not None else "tier")
+        raise InputError(message, kind="empty-data", key="tier")
     instruction = build_instruction(STDIN, language, answer_format)
     splits = {
         split: [_row(*problem, instruction, instruction_role, language, time_factor) for problem in problems]
@@ -95,17 +91,6 @@ def code_contests(
     compared = Counter(row["comparison"] for rows in splits.values() for row in rows)
     notes.append(f"Outputs are compared by {', '.join(f'{how} ({count:,})' for how, count in compared.most_common())}.")
     return Task(**to_datasets(**splits), notes=tuple(notes), answer=None)
-
-
-def _band(tier: str, rating: Any) -> tuple[int, int]:
-    if rating is None:
-        return TIERS[tier]
-    whole = isinstance(rating, list | tuple) and len(rating) == 2 and all(type(limit) is int for limit in rating)
-    if not whole or rating[0] > rating[1]:
-        raise option_error(
-            "code_contests", "rating", f"{rating!r} is no pair of a lowest and a highest rating. Write [1200, 1600]."
-        )
-    return rating[0], rating[1]
 
 
 def _row(

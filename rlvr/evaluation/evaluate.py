@@ -8,14 +8,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr.artifacts.evaluation import Score
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import ENDED, RECORDED_COLUMNS
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
-from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEngine
-from rlvr.evaluation.scores import summarise
+from rlvr.evaluation.engines import Completion, Decoding, Engine
 from rlvr.modeling.generation import prompt_tokens
 from rlvr.reward_audit.reward_call import completion_argument
 from rlvr.scoring.call_result import RewardFailure
@@ -28,43 +26,11 @@ from rlvr.scoring.signature import columns_read
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_KEPT_CHARACTERS = 2000  # of a value that stays with an answer
 SCORING_BATCH = 256  # the batch timeout of rewards is for a batch, not for a split
 Records = list[dict[str, Any]]
 Pair = tuple[int, int]  # a row's number, and that of its sample
-
-
-def evaluate(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    data: Dataset,
-    rewards: Sequence[Reward],
-    metrics: Metrics,
-    scorer: Scorer,
-    *,
-    batch_size: int,
-    max_new_tokens: int,
-    stop_strings: Sequence[str] = (),
-    description: str = "evaluating",
-    template_options: Mapping[str, Any] | None = None,
-    player: Player | None = None,
-) -> tuple[Score, Records]:
-    """Complete every row of `data` greedily and score it: `measure` with a loaded model."""
-    records = measure(
-        TransformersEngine(model, tokenizer),
-        data,
-        rewards,
-        metrics,
-        scorer,
-        Decoding(max_new_tokens, tuple(stop_strings)),
-        batch_size=batch_size,
-        description=description,
-        template_options=template_options,
-        player=player,
-    )
-    return summarise(records, [reward.label for reward in rewards]), records
 
 
 def measure(

@@ -23,7 +23,8 @@ from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import Recipe, value_of
 from rlvr.estimates.machines import PRICES_READ, Machine
 from rlvr.evaluation.conversations import open_player
-from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.engines import TransformersEngine
+from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.evaluated_model import SAMPLED_PROMPTS
 from rlvr.evaluation.measured import greedy_decoding, held_out_rows
 from rlvr.formatting import byte_count, count, percent
@@ -227,16 +228,14 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
         for start in range(0, wanted, chunk):
             began = time.monotonic()
             with trainer.model_for_generation() as model:
-                score, records = evaluate(
-                    model,
-                    trainer.text_tokenizer,
+                records = measure(
+                    TransformersEngine(model, trainer.text_tokenizer),
                     rows.select(range(start, min(start + chunk, wanted))),
                     prepared.rewards,
                     prepared.metrics,
                     prepared.scorer,
+                    decoding,
                     batch_size=batch_size,
-                    max_new_tokens=decoding.max_new_tokens,
-                    stop_strings=decoding.stop_strings,
                     description="",
                     template_options=recipe.settings.get("chat_template_kwargs"),
                     player=player,
@@ -248,7 +247,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
                 measured.seconds + seconds,
                 measured.at_maximum + seconds * max(decoding.max_new_tokens / longest, 1.0),
             )
-            right += score.correct
+            right += sum(record["correct"] is True for record in records)
             if trainer.any_process(time.monotonic() > deadline):
                 break
     accuracy = percent(right / measured.rows)

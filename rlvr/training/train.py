@@ -24,7 +24,8 @@ from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import FailedRun, InputError
 from rlvr.evaluation.conversations import Player, player_of
-from rlvr.evaluation.evaluate import evaluate
+from rlvr.evaluation.engines import Decoding, TransformersEngine
+from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.scores import by_task, summarise
 from rlvr.modeling import loading as models
 from rlvr.modeling.vllm_engines import sends_adapter
@@ -259,20 +260,19 @@ def validate(
     """
     recipe, task, rewards = prepared.recipe, prepared.task, prepared.rewards
     spec = recipe.evaluation or EvaluationSpec()
-    score, records = evaluate(
-        model,
-        tokenizer,
+    records = measure(
+        TransformersEngine(model, tokenizer),
         task.validation,
         rewards,
         prepared.metrics,
         prepared.scorer,
+        Decoding(spec.max_new_tokens or recipe.value("max_completion_length"), task.stop_strings),
         batch_size=spec.batch_size,
-        max_new_tokens=spec.max_new_tokens or recipe.value("max_completion_length"),
-        stop_strings=task.stop_strings,
         description="validating",
         template_options=recipe.settings.get("chat_template_kwargs"),
         player=player,
     )
+    score = summarise(records, [reward.label for reward in rewards])
     rows = [[record[f"rewards/{reward.label}"] for reward in rewards] for record in records]
     rows = apply_gates_and_mask(rows, rewards, [record.get(TASK) for record in records])
     sums = [value for value in (total(row, rewards) for row in rows) if value is not None]

@@ -174,8 +174,9 @@ class TrlSeam(GRPOTrainer):
         if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
         told = [{**row, ENDED: was_ended} for row, was_ended in zip(inputs, self.finished, strict=True)]
-        rewards = super()._calculate_rewards(told, prompts, completions, completion_ids_list)
-        rewards = self.gate_and_mask(rewards, inputs)
+        rewards = self.gate_and_mask(
+            super()._calculate_rewards(told, prompts, completions, completion_ids_list), inputs
+        )
         self._seconds["rewards"] += time.perf_counter() - started
         return rewards
 

@@ -54,7 +54,6 @@ def hub_row(number: int, **fields: Any) -> dict[str, Any]:
         "description": STATEMENT.format(story=story, number=number, output=output),
         "public_tests": columns(("3\n", "4\n")),
         "private_tests": columns(("5\n", "6\n"), ("7\n", "8\n")),
-        "generated_tests": columns(("9\n", "10\n")),
         "source": 2,
         "difficulty": 7,
         "solutions": {"language": [3], "solution": ["SECRET"]},
@@ -184,7 +183,6 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
         ({"tier": "easy"}, {"800", "1000"}),
         ({"tier": "hard"}, {"1100", "2200"}),
         ({"tier": "expert"}, {"2300", "3500"}),
-        ({"rating": [900, 1100]}, {"1000", "1100"}),
     ],
 )
 @pytest.mark.parametrize("form", [hub_row, prepared_row])

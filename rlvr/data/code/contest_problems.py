@@ -43,12 +43,9 @@ class ContestProblem:
     unanswered: list[str]  # tests without an expected output, which were left out
 
 
-def read_contests(
-    path: str | None, test_path: str | None, band: tuple[int, int], generated: bool
-) -> dict[str, LoadedRows]:
+def read_contests(path: str | None, test_path: str | None, band: tuple[int, int]) -> dict[str, LoadedRows]:
     """Return the rows of the three splits in either format, without those known to be outside the band."""
-    columns = (*_HUB_COLUMNS, *_PREPARED_COLUMNS, *(("generated_tests",) if generated else ()))
-    selection = RowSelection(columns, band=("cf_rating", *band))
+    selection = RowSelection((*_HUB_COLUMNS, *_PREPARED_COLUMNS), band=("cf_rating", *band))
     names = {"train": "train", "validation": "valid", "test": "test"}
     if path is None:
         how_else = (
@@ -72,7 +69,6 @@ def choose_problems(
     place: str,
     band: tuple[int, int],
     tests: str,
-    generated: bool,
     max_tests: int | None,
     seed: int,
 ) -> tuple[dict[str, list[tuple[ContestProblem, list[io_tests.Test]]]], list[str]]:
@@ -97,7 +93,7 @@ def choose_problems(
                 continue
             name = _problem_id(str(row["name"]))
             try:
-                problem = _read_problem(row, name, generated)
+                problem = _read_problem(row, name)
                 scored = _select_tests(problem, tests, left_out)
                 if (key := question_key(problem.question)) in seen:
                     raise io_tests.InvalidTests("the statement of another problem")
@@ -115,7 +111,7 @@ def choose_problems(
     return splits, notes + io_tests.note_on_unanswered(unanswered)
 
 
-def _read_problem(row: Row, name: str, generated: bool) -> ContestProblem:
+def _read_problem(row: Row, name: str) -> ContestProblem:
     """Read a row of the hub's format.
 
     Raises:
@@ -125,7 +121,6 @@ def _read_problem(row: Row, name: str, generated: bool) -> ContestProblem:
         raise io_tests.InvalidTests("no statement")
     public = io_tests.pair_tests(row.get("public_tests"))
     private = io_tests.pair_tests(row["private_tests"])
-    private += io_tests.pair_tests(row.get("generated_tests")) if generated else []
     rules = problem_text.parse_statement(row["description"]).output_rules
     public, without_output = io_tests.split_unanswered(public, rules)
     unanswered = [f"{name} public test {number}" for number in without_output]
