@@ -16,12 +16,8 @@ def function(name: str, why: str, program: str, *, signature: str, **more: Any) 
 
 FUNCTIONS = read_cases(
     r"""
-    == call_int: plain
-    -- signature: "int add(int, int)", tests: [{call: [1, 2], expected: 3}, {call: [-5, 5], expected: 0}]
-    int add(int a, int b) { return a + b; }
-
     == call_named_arguments: a signature as people write it
-    -- signature: "int add(int a, int b)", tests: [{call: [1, 2], expected: 3}]
+    -- signature: "int add(int a, int b)", tests: [{call: [1, 2], expected: 3}, {call: [-5, 5], expected: 0}]
     int add(int a, int b) { return a + b; }
 
     == call_long: beyond 32 bits
@@ -29,15 +25,6 @@ FUNCTIONS = read_cases(
     -- tests: [{call: [3000000000, 3], expected: 9000000000},
     -- {call: [-1, 9223372036854775807], expected: -9223372036854775807}]
     long long mul(long long a, long long b) { return a * b; }
-
-    == call_bool: true and false
-    -- signature: "bool even(int)", tests: [{call: [2], expected: true}, {call: [3], expected: false}]
-    bool even(int n) { return n % 2 == 0; }
-
-    == call_double: a double comes back as it was
-    -- signature: "double third(double)",
-    -- tests: [{call: [1.0], expected: 0.3333333333333333}, {call: [0.1], expected: 0.03333333333333333}]
-    double third(double x) { return x / 3; }
 
     == call_text: std::string, with quotes and line ends
     -- signature: "string turned(string)",
@@ -60,28 +47,13 @@ FUNCTIONS = read_cases(
     int total(const vector<int>& a, vector<int>& b) { b.push_back(1);
         return accumulate(a.begin(), a.end(), (int)b.size()); }
 
-    == call_grid: vectors of vectors
-    -- signature: "vector<vector<int>> turned(vector<vector<int>>)",
-    -- tests: [{call: [[[1, 2], [3, 4]]], expected: [[1, 3], [2, 4]]}]
+    == call_pair: std::pair of a truth and of a double that comes back as it was, from vectors of vectors
+    -- signature: "pair<bool, double> third(vector<vector<double>>)",
+    -- tests: [{call: [[[1.0]]], expected: [true, 0.3333333333333333]},
+    -- {call: [[[0.1], []]], expected: [false, 0.03333333333333333]}]
     #include <bits/stdc++.h>
     using namespace std;
-    vector<vector<int>> turned(vector<vector<int>> a) {
-        vector<vector<int>> b(a[0].size(), vector<int>(a.size()));
-        for (size_t i = 0; i < a.size(); i++) for (size_t j = 0; j < a[0].size(); j++) b[j][i] = a[i][j];
-        return b; }
-
-    == call_texts: a vector of strings
-    -- signature: "vector<string> words(string)", tests: [{call: ["a bc d"], expected: ["a", "bc", "d"]}]
-    #include <bits/stdc++.h>
-    using namespace std;
-    vector<string> words(string s) { stringstream in(s); vector<string> out; string w;
-        while (in >> w) out.push_back(w); return out; }
-
-    == call_pair: std::pair
-    -- signature: "pair<int, int> ends(vector<int>)", tests: [{call: [[1, 2, 3]], expected: [1, 3]}]
-    #include <bits/stdc++.h>
-    using namespace std;
-    pair<int, int> ends(vector<int> a) { return {a.front(), a.back()}; }
+    pair<bool, double> third(vector<vector<double>> a) { return {a.size() == 1, a[0][0] / 3}; }
 
     == call_map: std::map with text for keys
     -- signature: "map<string, int> counted(vector<string>)",
@@ -90,11 +62,6 @@ FUNCTIONS = read_cases(
     using namespace std;
     map<string, int> counted(vector<string> a) { map<string, int> m; for (auto& s : a) m[s]++;
         return m; }
-
-    == call_max: a name that the library has as well
-    -- signature: "int max(int, int)", tests: [{call: [1, 2], expected: 2}]
-    #include <algorithm>
-    int max(int a, int b) { return a > b ? a : b; }
 
     == call_count: a name that the library has as well, and a driver may have
     -- signature: "int count(vector<int>, int)", tests: [{call: [[1, 2, 1], 1], expected: 2}]

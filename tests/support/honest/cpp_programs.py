@@ -17,11 +17,6 @@ PROGRAMS = [
     int main() { ios::sync_with_stdio(false); cin.tie(nullptr); int n; long long s = 0, x; cin >> n;
         while (cin >> x) s += x; cout << s << '\n'; }
 
-    == reads_by_scanf: C
-    #include <cstdio>
-    int main() { int n; long long s = 0, x; scanf("%d", &n); while (n--) { scanf("%lld", &x);
-            s += x; } printf("%lld\n", s); }
-
     == reads_by_read: the system call
     #include <cstdio>
     #include <cstdlib>
@@ -144,19 +139,6 @@ PROGRAMS = [
     ),
     *read_cases(
         r"""
-    == contest_style: macros, lambdas, ranges
-    -- input: "2\n", output: "1:1 2:0 4\n"
-    #include <bits/stdc++.h>
-    using namespace std;
-    #define int long long
-    #define all(x) begin(x), end(x)
-    #define rep(i, n) for (int i = 0; i < (n); i++)
-    signed main() { int n; cin >> n; vector<pair<int, int>> v(n); rep(i, n) v[i] = {n - i, i};
-        sort(all(v), [](auto& a, auto& b) { return a < b; });
-        for (auto [a, b] : v) cout << a << ':' << b << ' '; map<string, set<int>> m;
-        m["x"].insert(1); priority_queue<int, vector<int>, greater<>> q; q.push(3);
-        cout << m.size() + q.top(); }
-
     == pragmas: what contest programs begin with, before every header
     -- output: "49950028\n"
     #pragma GCC optimize("O3,unroll-loops")
@@ -166,12 +148,6 @@ PROGRAMS = [
     int main() { ios_base::sync_with_stdio(0); vector<int> a(1000); iota(a.begin(), a.end(), 0);
         bitset<100> b; b[3] = b[7] = 1;
         cout << accumulate(a.begin(), a.end(), 0) << b.count() << __builtin_popcountll(255); }
-
-    == warnings_only: warnings are no errors
-    -- output: "ok\n"
-    #include <stdio.h>
-    int f() {}
-    int main() { int unused; char* s = (char*)"ok"; printf(s); puts(""); return 0; }
 
     == reads_by_mmap: standard input as memory
     #include <cstdio>

@@ -31,17 +31,8 @@ READING = [
     import sys
     print(sum(map(int, sys.stdin.buffer.read().split()[1:])))
 
-    == reads_readline: input = sys.stdin.readline
-    import sys
-    input = sys.stdin.readline
-    print(sum(int(input()) for _ in range(int(input()))))
-
     == reads_open_0: open(0)
     print(sum(map(int, open(0).read().split()[1:])))
-
-    == reads_dev_stdin: open('/dev/stdin')
-    -- tests: SUM
-    print(sum(map(int, open('/dev/stdin').read().split()[1:])))
 
     == reads_os: os.read with the size of the file
     -- tests: SUM
@@ -88,7 +79,7 @@ READING = [
     *read_cases(
         r"""
     == reads_unicode: letters that are not ASCII, both ways
-    -- input: "λßé\n", output: "éßλ 3\n"
+    -- input: "λßé漢🙂\n", output: "🙂漢éßλ 5\n"
     word = input()
     print(word[::-1], len(word))
     """,
@@ -153,11 +144,6 @@ WRITING = [
     import sys
     sys.stdout.buffer.write(b'ok\n')
 
-    == writes_by_os: os.write(1, …)
-    -- output: "ok\n"
-    import os
-    os.write(1, b'ok\n')
-
     == writes_through_a_buffer: the reader and writer that contests pass around
     -- output: "ok\n"
     import sys, io, os
@@ -171,10 +157,6 @@ WRITING = [
     sys.stdout = Out()
     print('ok')
     sys.stdout.flush()
-
-    == writes_unicode: letters that are not ASCII
-    -- output: "é ß λ 漢 🙂\n"
-    print('é ß λ 漢 🙂')
     """,
         make=honest,
     ),
@@ -246,25 +228,12 @@ WRITING += [
 
 ODD = read_cases(
     r"""
-    == reads_descriptor_0: the number in a folder of descriptors
-    with open('/dev/fd/0') as file: print(file.read().upper())
-
     == reads_proc_descriptor: the same in /proc
     with open('/proc/self/fd/0', 'rb') as file: print(file.read().decode().upper())
 
     == reads_by_pathlib: a path object
     from pathlib import Path
     print(Path('/dev/stdin').read_text().upper())
-
-    == wraps_a_detached_stream: the same with a wrapper
-    import io, sys
-    sys.stdin = io.TextIOWrapper(sys.stdin.detach(), encoding='utf-8')
-    sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8', line_buffering=True)
-    print(input().upper())
-
-    == unpacks_its_lines: open(0) has as many lines as names
-    a, *_ = open(0)
-    print(a.upper(), end='')
 
     == closes_its_streams: nothing is left to flush
     import sys
