@@ -9,6 +9,7 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import text_in_full
 from rlvr.errors import InputError
+from tests.support.cases import cases
 
 BASE = """\
 model_name_or_path: some/model
@@ -66,42 +67,16 @@ def test_a_recipe_is_shown_in_full(tmp_path: Path) -> None:
     assert text_in_full(recipe) is None
 
 
-@pytest.mark.parametrize(
-    ("files", "kind", "key", "place"),
-    [
-        ({"recipe": "extends: bases/bse.yaml\n"}, "recipe-not-found", "extends", ("recipe.yaml", 1)),
-        ({"recipe": "seed: 1\nextends: [a.yaml]\n"}, "wrong-type", "extends", ("recipe.yaml", 2)),
-        ({"recipe": "extends: recipe.yaml\n"}, "circular-extends", "extends", ("recipe.yaml", 1)),
-        (
-            {"recipe": "extends: other.yaml\n", "other": "extends: ./recipe.yaml\n"},
-            "circular-extends",
-            "extends",
-            ("other.yaml", 1),
-        ),
-        ({"recipe": "extend: bases/base.yaml\n"}, "unknown-key", "extend", ("recipe.yaml", 1)),
-        (
-            {"recipe": "extends: bases/base.yaml\nseed: 1\n", "base": BASE + "lerning_rate: 1\n"},
-            "unknown-key",
-            "lerning_rate",
-            ("bases/base.yaml", 10),
-        ),
-        (
-            {"recipe": "extends: bases/base.yaml\ntask:\n  shots: 0\n", "base": BASE.replace("split", "splt")},
-            "unknown-key",
-            "evaluation.splt",
-            ("bases/base.yaml", 6),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("files", "change", "kind", "key", "file", "line"), cases(__file__, "faults"))
 def test_a_fault_is_located_in_the_file_that_has_it(
-    tmp_path: Path, files: dict[str, str], kind: str, key: str, place: tuple[str, int]
+    tmp_path: Path, files: dict[str, str], change: list[str], kind: str, key: str, file: str, line: int
 ) -> None:
-    path = write(tmp_path, **files)
+    path = write(tmp_path, **files, base=BASE.replace(*change))
     with pytest.raises(InputError) as refused:
         load_recipe(path)
     problem = next(problem for problem in refused.value.problems if problem.kind == kind)
     assert problem.key == key and problem.path is not None
-    assert (Path(problem.path).resolve(), problem.line) == ((tmp_path / place[0]).resolve(), place[1])
+    assert (Path(problem.path).resolve(), problem.line) == ((tmp_path / file).resolve(), line)
 
 
 def test_the_command_line_cannot_extend(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.preflight.batch_checks import check_batches, check_reward_timeouts, check_schedule
+from tests.support.cases import cases
 from tests.support.run_components import make_components, only, rows
 
 
@@ -41,21 +42,7 @@ def test_an_incomplete_batch_has_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "processes", "key", "value", "completions", "why"),
-    [
-        ({"per_device_train_batch_size": 30}, 1, "per_device_train_batch_size", 32, 32, "the next larger"),
-        ({"per_device_train_batch_size": 20}, 3, "per_device_train_batch_size", 24, 72, "for each process"),
-        (
-            {"per_device_train_batch_size": 10, "gradient_accumulation_steps": 3},
-            1,
-            "gradient_accumulation_steps",
-            4,
-            40,
-            "40 is nearer than 48",
-        ),
-        ({"steps_per_generation": 3, "per_device_train_batch_size": 2}, 1, "steps_per_generation", 4, 8, "its name"),
-        ({"generation_batch_size": 30}, 1, "generation_batch_size", 32, 32, "it is all of the batch"),
-    ],
+    ("settings", "processes", "key", "value", "completions", "why"), cases(__file__, "incomplete group")
 )
 def test_the_fix_of_an_incomplete_batch_names_a_key_and_a_value_that_work(
     settings: dict[str, Any], processes: int, key: str, value: int, completions: int, why: str
@@ -66,37 +53,7 @@ def test_the_fix_of_an_incomplete_batch_names_a_key_and_a_value_that_work(
     assert not list(check_batches(fixed)) and batch_sizes(fixed.recipe, processes).completions == completions
 
 
-@pytest.mark.parametrize(
-    ("settings", "processes", "kind", "key", "value", "why"),
-    [
-        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8}, 1, "", "", 0, "4 updates of 128"),
-        ({"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8}, 4, "", "", 0, "one update of 512"),
-        (
-            {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 8},
-            8,
-            "incomplete-update",
-            "gradient_accumulation_steps",
-            1,
-            "updates of 128 again",
-        ),
-        (
-            {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 5},
-            1,
-            "incomplete-update",
-            "gradient_accumulation_steps",
-            4,
-            "32 passes are no multiple of 5",
-        ),
-        (
-            {"per_device_train_batch_size": 12, "gradient_accumulation_steps": 1},
-            4,
-            "incomplete-batch",
-            "per_device_train_batch_size",
-            8,
-            "TRL would refuse it without a value to set",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "processes", "kind", "key", "value", "why"), cases(__file__, "whole updates"))
 def test_a_generation_of_stated_size_makes_whole_updates(
     settings: dict[str, Any], processes: int, kind: str, key: str, value: int, why: str
 ) -> None:

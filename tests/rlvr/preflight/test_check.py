@@ -17,6 +17,7 @@ from rlvr.errors import Problem
 from rlvr.preflight import compatibility
 from rlvr.preflight.check import CHECKS, Check, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine
+from tests.support.cases import cases
 from tests.support.run_components import found, make_components, rows
 
 
@@ -24,88 +25,7 @@ def test_a_run_without_problems_has_none() -> None:
     assert found(make_components()) == []
 
 
-VLLM = {"use_vllm": True, "use_peft": True}
-SERVER = {**VLLM, "vllm_mode": "server", "vllm_server_timeout": 0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind", "key", "why"),
-    [
-        ({"report_to": "mlfow"}, "unknown-tracker", "report_to", "a tracker misspelt"),
-        ({"report_to": ["mlflow", "clearml"]}, "tracker-not-installed", "report_to", "not installed"),
-        ({"load_in_4bit": True, "use_peft": False}, "conflicting-keys", "load_in_4bit", "4 bits can't be trained"),
-        ({**VLLM, "use_dora": True}, "conflicting-keys", "use_dora", "no LoRA request carries its magnitudes"),
-        ({**VLLM, "lora_modules_to_save": ["norm"]}, "conflicting-keys", "lora_modules_to_save", "nor other weights"),
-        (
-            {**VLLM, "vllm_enable_sleep_mode": True},
-            "conflicting-keys",
-            "vllm_enable_sleep_mode",
-            "the base would be lost",
-        ),
-        (
-            {**SERVER, "vllm_base_quantization": "bitsandbytes"},
-            "conflicting-keys",
-            "vllm_base_quantization",
-            "it would be ignored",
-        ),
-        ({**VLLM, "lora_r": 1024}, "out-of-range", "lora_r", "vLLM's kernels end at 512"),
-        ({"use_vllm": True, "vllm_mode": "server"}, "package-not-installed", "use_vllm", "not installed"),
-        ({"max_completion_length": 5000}, "completion-too-long", "max_completion_length", "more than all positions"),
-        ({"max_completion_length": 4090}, "prompt-too-long", "prompt", "a prompt of 9 tokens, room for 6"),
-        ({"reward_timeout_s": 9, "reward_batch_timeout_s": 6}, "timeout-too-long", "reward_timeout_s", "never fits"),
-        ({"dynamic_sampling": 2, "scale_rewards": "batch"}, "conflicting-keys", "dynamic_sampling", "no common batch"),
-        ({"curriculum": "easy_first"}, "missing-column", "difficulty", "no such column"),
-        ({"generation_kwargs": {"repetition_penalti": 5.0}}, "unknown-key", "generation_kwargs", "silently ignored"),
-        (
-            {"generation_kwargs": {"temperature": 0.05}},
-            "conflicting-keys",
-            "generation_kwargs",
-            "recipe.yaml and the report would show another temperature",
-        ),
-        ({**VLLM, "generation_kwargs": {"max_tokens": 5}}, "conflicting-keys", "generation_kwargs", "vLLM's name"),
-        (
-            {"load_best_model_at_end": True, "eval_strategy": "steps"},
-            "missing-key",
-            "load_best_model_at_end",
-            "transformers would look for eval_loss at the first validation",
-        ),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "missing-key", "lr_scheduler_type", "no validation"),
-        (
-            {"save_strategy": "best", "eval_strategy": "steps", "metric_for_best_model": "eval_math"},
-            "unknown-choice",
-            "metric_for_best_model",
-            "no such metric at the first validation",
-        ),
-        (
-            {"save_strategy": "best", "eval_strategy": "steps", "metric_for_best_model": "rewards/maths/mean"},
-            "unknown-choice",
-            "metric_for_best_model",
-            "no such reward",
-        ),
-        ({"use_liger_kernel": True}, "package-not-installed", "use_liger_kernel", "not among our packages"),
-        (
-            {"save_strategy": "best", "metric_for_best_model": "reward"},
-            "missing-key",
-            "save_strategy",
-            "without validation no checkpoint is the best, and none is saved",
-        ),
-        ({**VLLM, "vllm_tensor_parallel_size": 3}, "conflicting-keys", "vllm_tensor_parallel_size", "one process"),
-        (
-            {"use_vllm": True, "use_peft": False, "vllm_base_quantization": "bitsandbytes"},
-            "conflicting-keys",
-            "vllm_base_quantization",
-            "16-bit weights pushed into 4-bit ones",
-        ),
-        ({"deepspeed": "zero3.json"}, "launcher-conflict", "deepspeed", "the launcher decides that"),
-        ({"gradient_accumulation_steps": 65}, "too-few-rows", "task", "trl#3675: a run of 0 steps that ends well"),
-        (
-            {"use_vllm": True, "vllm_weight_sync": "merged", "load_in_4bit": True},
-            "conflicting-keys",
-            "vllm_weight_sync",
-            "trl#4973: rollouts of another policy than the one that is trained",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "kind", "key", "why"), cases(__file__, "refused"))
 def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
     assert (kind, key) in found(make_components(settings)), why
 
@@ -115,30 +35,11 @@ def test_packages_and_trackers_of_another_machine_are_not_checked() -> None:
     assert found(make_components(settings, target=TargetMachine(machine="A10G"))) == []
 
 
-@pytest.mark.parametrize(
-    ("settings", "stop_strings", "kind", "key", "why"),
-    [
-        (
-            {"ds3_gather_for_generation": False},
-            ("\n",),
-            "slow-generation",
-            "ds3_gather_for_generation",
-            "trl#3858: a run that seems to hang",
-        ),
-        ({}, (), "unended-completion", "task.stop_strings", "open-r1#271: a base model goes on until it is cut off"),
-        (
-            {"use_vllm": True, "vllm_weight_sync": "merged"},
-            ("\n",),
-            "vllm-drift",
-            "use_vllm",
-            "trl#3671, #6688: a hang, or a drift",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("settings", "stop_strings", "kind", "key", "why"), cases(__file__, "warned"))
 def test_a_recipe_that_may_disappoint_is_warned_of(
-    settings: dict[str, Any], stop_strings: tuple[str, ...], kind: str, key: str, why: str
+    settings: dict[str, Any], stop_strings: list[str], kind: str, key: str, why: str
 ) -> None:
-    problems = check_components(make_components(settings, stop_strings=stop_strings)).problems
+    problems = check_components(make_components(settings, stop_strings=tuple(stop_strings))).problems
     assert (kind, key, "warning") in [(problem.kind, problem.key, problem.level) for problem in problems], why
 
 
