@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import gc
+import json
 import os
 import socket
 import subprocess
@@ -175,4 +176,14 @@ def gsm8k_folder() -> Path:
     folder = REPOSITORY.parent / "shared" / "data"
     if not (folder / "gsm8k_train.jsonl").is_file():
         pytest.skip("the GSM8K files are not on this machine (looked in ../shared/data)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in the form of GSM8K's files, with short problems of our own."""
+    folder = tmp_path_factory.mktemp("word-problems")
+    for split, numbers in (("train", range(2, 120)), ("test", range(300, 312))):
+        rows = [{"question": f"What is {n} and {n}?", "answer": f"{n} + {n} = {2 * n}.\n#### {2 * n}"} for n in numbers]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder

@@ -7,7 +7,6 @@ shards, gathers, averages and saves must come to the same gradients and to the s
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.launching import LORA, SHORT, Start, accelerated, adapter, metrics, reward_words, seen
+from tests.support.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -152,11 +152,6 @@ def test_processes_that_do_not_join_are_refused(start: Start, tmp_path: Path) ->
     launch = start(accelerated("cpu", *SHORT, "--use_cpu", "false"), tmp_path / "run").wait()
     assert 2 in launch.codes() and "they don't train together" in launch.output()
     assert not (tmp_path / "run").exists()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture(params=LAUNCHES, ids="-".join)

@@ -75,23 +75,6 @@ def write_own_task(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in the form of GSM8K's files, with problems of our own."""
-    folder = tmp_path_factory.mktemp("word-problems")
-    for split, numbers in (("train", range(2, 202)), ("test", range(300, 320))):
-        rows = [
-            {
-                "question": f"What is three times {number}?",  # short, since a prompt shows up to eight of them
-                "answer": f"2 * {number} = <<2*{number}={2 * number}>>{2 * number}.\n"
-                f"{number} + {2 * number} = {3 * number}.\n#### {3 * number:,}",
-            }
-            for number in numbers
-        ]
-        write_rows(folder / f"{split}.jsonl", rows)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def contest_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in the form of CodeContests on the hub, with problems of our own."""
     folder = tmp_path_factory.mktemp("contest-problems")

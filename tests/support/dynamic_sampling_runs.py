@@ -20,6 +20,7 @@ import run_grpo
 from rewards.math_correctness import math_correctness
 from rlvr.artifacts.metrics import read_metrics
 from tests.conftest import REPOSITORY
+from tests.support.trainers import without_clock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,10 +93,7 @@ class FinishedRun:
 
     @property
     def without_clock(self) -> list[dict[str, Any]]:
-        return [
-            {key: value for key, value in line.items() if not key.startswith("time") and key != "step_time"}
-            for line in self.lines
-        ]
+        return without_clock(self.lines)
 
     def ranks(self) -> list[list[Call]]:
         """The calls of each rank."""

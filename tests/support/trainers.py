@@ -37,3 +37,11 @@ def trainer_of(recipe: Recipe, task: Task, rewards: list[Reward]) -> RecipeTrain
         environments=load_environments(recipe.environments),
     )
     return build_trainer(prepared)
+
+
+def without_clock(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without what a clock says."""
+    return [
+        {key: value for key, value in line.items() if key not in ("time", "step_time") and not key.startswith("time/")}
+        for line in lines
+    ]

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from rlvr.reward_server.guard import RequestGuard
 from rlvr.reward_server.request_limits import ServerLimits
 from rlvr.reward_server.service import RewardService
 from scripts import serve_rewards
+from tests.support.cases import cases
+from tests.support.processes import wait_until
 from tests.support.reward_servers import RewardServer, recipe_of
 
 KEY = "a-key-of-the-tests-0123"
@@ -52,13 +53,6 @@ def call(folder: Path, file: Path, until: Path = Path("/")) -> dict[str, Any]:
     """A request for one row, whose reward returns as soon as a file is there."""
     reward = {"name": f"{folder}/rewards_of_a_test.py:notes_calls", "options": {"until": str(until)}}
     return {"rewards": [reward], "prompts": ["p"], "completions": [str(file)]}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def held(**more: str) -> dict[str, str]:
@@ -139,38 +133,8 @@ def test_a_large_content_length_is_refused_before_the_body_is_sent(server: Rewar
         (b"", 422, "invalid-body", "JSON", "empty"),
         (b"[" * 100_000, 400, "invalid-json", "", "nested too deeply"),
         (b'{"rewards": ["x"], "prompts": "\xff"}', 400, "invalid-json", "", "not UTF-8"),
-        ({"rewards": [], "prompts": ["a"], "completions": ["a"]}, 422, "invalid-body", "rewards", "no reward"),
-        (
-            {"rewards": ["x"], "prompts": [], "completions": ["a"], "colums": {}},
-            422,
-            "invalid-body",
-            "colums",
-            "a typo",
-        ),
-        ({"rewards": ["x"], "prompts": ["a"], "completions": ["a"]}, 404, "unknown-reward", "'x'", "not served"),
-        (
-            {"rewards": ["rewards/code_tiered.py"], "prompts": [""], "completions": [""]},
-            404,
-            "unknown-reward",
-            "",
-            "file",
-        ),
-        ({"rewards": ["os.system"], "prompts": ["id"], "completions": ["id"]}, 404, "unknown-reward", "", "function"),
-        (
-            {"rewards": ["x"], "prompts": [], "completions": ["a"]},
-            422,
-            "length-mismatch",
-            "prompts",
-            "two lengths",
-        ),
         ({"rewards": ["x"], "prompts": ["a"] * 51, "completions": ["a"] * 51}, 413, "too-large", "51", "many rows"),
-        (
-            {"rewards": ["x"], "prompts": ["a"], "completions": ["a"], "columns": {"log_metric": [1]}},
-            422,
-            "reserved-column",
-            "log_metric",
-            "an argument that the trainer gives",
-        ),
+        *cases(__file__, "refused"),
     ],
 )
 def test_an_invalid_request_is_refused_with_its_cause(
@@ -192,7 +156,7 @@ def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: P
     for thread in threads:
         thread.start()
     figures = ("workers_busy", "calls_waiting")
-    wait_for(lambda: [server.figure_with(KEY, f"grpo_{name}") for name in figures] == [2, 1])
+    wait_until(lambda: [server.figure_with(KEY, f"grpo_{name}") for name in figures] == [2, 1])
     assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 429
     assert int(server.headers["retry-after"]) >= 1
     (folder / "go on").touch()
@@ -208,7 +172,7 @@ def test_a_client_that_disconnects_in_mid_request_leaves_no_request(server: Rewa
         with socket.create_connection(("127.0.0.1", server.port), 60) as line:
             head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Length: 900\r\n\r\n"
             line.sendall(head.encode() + b"{")
-    wait_for(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 0)
+    wait_until(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 0)
 
 
 def test_a_slow_request_gets_408() -> None:

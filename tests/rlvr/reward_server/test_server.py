@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rlvr.reward_server import server as reward_server
+from tests.support.processes import wait_until
 from tests.support.reward_servers import RewardServer, recipe_of
 
 KEY = "a-key-of-the-tests-0123"
@@ -34,13 +35,6 @@ def post(server: RewardServer, path: str, content: Any) -> tuple[int, Any]:
 def post_head(length: int, path: str = "/judge") -> bytes:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {length}\r\n\r\n".encode()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +217,7 @@ def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(recipe: Pat
         content = call(tmp_path, tmp_path / "go on")
         thread = threading.Thread(target=lambda: answers.append(server.post("/score", content)))
         thread.start()
-        wait_for((tmp_path / "calls").exists)
+        wait_until((tmp_path / "calls").exists)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(1)
         with pytest.raises(ConnectionError):
@@ -242,7 +236,7 @@ def test_shutdown_ends_although_a_program_is_judged(timeout_s: int, signals: int
         threads = [threading.Thread(target=lambda: replies.append(post(server, "/judge", ENDLESS))) for _ in range(3)]
         for thread in threads:
             thread.start()
-        wait_for(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 3)
+        wait_until(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 3)
         time.sleep(0.5)
         begun = time.monotonic()
         for _ in range(signals):
@@ -261,7 +255,7 @@ def test_shutdown_does_not_wait_for_a_body_that_does_not_arrive() -> None:
     with RewardServer("--judge_only", "--shutdown_timeout_s", "1", env={"GRPO_REWARDS_KEY": KEY}) as server:
         with socket.create_connection(("127.0.0.1", server.port), 60) as silent:
             silent.sendall(post_head(1000) + b"{")
-            wait_for(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 1)
+            wait_until(lambda: server.figure_with(KEY, "grpo_requests_in_flight") == 1)
             begun = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(60) == 0
@@ -276,7 +270,7 @@ def test_workers_end_with_a_killed_server(recipe: Path, tmp_path: Path) -> None:
         below = _below(server.process.pid)
         assert below
         server.kill()
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
 
 
 def _below(pid: int) -> list[int]:

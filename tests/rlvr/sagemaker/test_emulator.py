@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import wait_until
 from tests.support.sagemaker_emulator import containers
 
 
@@ -36,10 +36,7 @@ time.sleep(100)
     assert _commands(f"left-behind-{os.getpid()}"), "else the rest shows nothing"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    until = time.monotonic() + 60
-    while _commands(f"left-behind-{os.getpid()}"):
-        assert time.monotonic() < until, "the container still runs"
-        time.sleep(0.05)
+    wait_until(lambda: not _commands(f"left-behind-{os.getpid()}"))  # the container
     assert _mounts(tmp_path) == mounts
     assert sorted(os.listdir("/sys/class/net")) == devices
     assert not Path("/opt/ml").exists() or not os.listdir("/opt/ml")

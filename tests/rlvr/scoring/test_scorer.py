@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, EXIT_FIX, FILE_FIX, FI
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import MODULE_FIX, Reward
 from rlvr.scoring.scorer import Scorer
+from tests.support.processes import runs, wait_until
 from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -143,13 +144,6 @@ def make_model():
     return Model()
 '''
 )
-
-
-@pytest.fixture(scope="module")
-def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
-    path.write_text(REWARDS, encoding="utf-8")
-    return path
 
 
 def scorer(puppets: Path, *names: str, options: dict[str, Any] | None = None, **settings: Any) -> Scorer:
@@ -284,7 +278,7 @@ def test_rewards_that_a_step_waits_for_are_named(
             lines.extend(capsys.readouterr().err.splitlines())
             return bool(lines) and ":puppet" not in lines[-1]
 
-        _wait_until(names_it_alone)
+        wait_until(names_it_alone)
         (tmp_path / "end").touch()
         thread.join()
     assert all("step 7" in line and ":waits" in line for line in lines), lines
@@ -482,12 +476,12 @@ def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str,
     with scorer(puppets, "process") as scoring:
         pids = [int(value) for (value,) in said(scoring, ["own", "parent"]).values]
         os.kill(pids[place], signal.SIGKILL)  # between batches
-        _wait_until(lambda: not _runs(pids[0]))  # the kernel ends the fork server's worker a moment after it
+        wait_until(lambda: not runs(pids[0]))  # the kernel ends the fork server's worker a moment after it
         now = said(scoring, ["own", "parent"])
         assert not now.failures and now.values[0][0] != pids[0]
 
         def kill() -> None:
-            _wait_until(begun.exists)
+            wait_until(begun.exists)
             os.kill(int(now.values[place][0]), signal.SIGKILL)
 
         threading.Thread(target=kill).start()  # and during one
@@ -509,10 +503,10 @@ def test_a_worker_is_kept_from_batch_to_batch_and_signals_leave_it_cold(puppets:
 def test_nothing_is_left_after_close(puppets: Path) -> None:
     with scorer(puppets, "leaves_processes") as scoring:
         pids = [int(value) for (value,) in said(scoring, ["a", "b", "c"]).values]
-        assert all(map(_runs, pids))
+        assert all(map(runs, pids))
         scoring.close()
         scoring.close()
-    _wait_for_the_end(pids)
+    wait_until(lambda: not any(map(runs, pids)))
 
 
 def test_nothing_is_left_when_the_caller_is_killed(puppets: Path) -> None:
@@ -535,25 +529,7 @@ scorer.score(["p"] * 3, ["spin"] * 3, {{}})
     )
     pids = [int(word) for word in result.stdout.split()]
     assert len(pids) == 3 and result.returncode == -signal.SIGKILL
-    _wait_for_the_end(pids)
-
-
-def _wait_for_the_end(pids: list[int]) -> None:
-    _wait_until(lambda: not any(map(_runs, pids)))
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: not any(map(runs, pids)))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -577,7 +553,7 @@ def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewar
     assert not scored.failures and [list(column) for column in zip(*scored.values, strict=True)] == here
     assert scored.values[0] == [1.0, here[1][0]] and scored.values[1][0] == 0.5
     assert metrics["code_execution/judge_s"] > 1.0 > metrics["code_tiered/judge_s"], "it runs once"
-    _wait_for_the_end(zygotes)
+    wait_until(lambda: not any(map(runs, zygotes)))
 
 
 def _below(pid: int) -> dict[int, str]:

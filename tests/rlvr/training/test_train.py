@@ -33,7 +33,7 @@ from rlvr.training import train as training
 from rlvr.training.callbacks import read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest
-from tests.support.trainers import trainer_of
+from tests.support.trainers import trainer_of, without_clock
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 BASE: dict[str, Any] = {
@@ -120,14 +120,6 @@ def train(
     recipe.output_dir.mkdir(parents=True, exist_ok=True)
     training.train(trainer, recipe, stop or StopRequest(), begin)
     return without_clock(read_metrics(recipe.output_dir / "metrics.jsonl"))
-
-
-def without_clock(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    clocks = ("time", "step_time")
-    return [
-        {key: value for key, value in line.items() if key not in clocks and not key.startswith("time/")}
-        for line in lines
-    ]
 
 
 @pytest.mark.slow

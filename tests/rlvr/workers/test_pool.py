@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rlvr.workers.pool import Caller, WorkerError, WorkerPool
+from tests.support.processes import runs, wait_until
 
 PROJECT = Path(__file__).resolve().parents[3]
 # A module that the workers import; the item says what its function does.
@@ -163,10 +164,7 @@ def test_single_calls_reuse_the_same_worker(pool: WorkerPool) -> None:
 def test_the_batch_timeout_kills_busy_workers(pool: WorkerPool) -> None:
     (pid,) = pool.map([["pid"]], timeout_s=5.0)
     assert statuses(pool, [["spin"]], 60.0, batch_timeout_s=0.1) == ["unavailable"]
-    until = time.monotonic() + 60
-    while _runs(pid.value) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not _runs(pid.value)
+    wait_until(lambda: not runs(pid.value))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -191,7 +189,7 @@ def test_a_launched_pool_can_be_closed_at_once(program: str) -> None:
     assert pool._fork_server is not None
     pid = pool._fork_server.process.pid
     pool.close()
-    assert not _runs(pid)
+    assert not runs(pid)
 
 
 def test_a_closed_pool_stays_closed(program: str) -> None:
@@ -315,14 +313,4 @@ time.sleep(0.5)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     left = [int(word) for word in result.stdout.split()]
     assert len(left) == 2, result.stderr
-    until = time.monotonic() + 60
-    while any(_runs(pid) for pid in left) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(_runs(pid) for pid in left)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: not any(map(runs, left)))

@@ -49,13 +49,6 @@ NAMES = ("puppet", "only_rows", "draws", "logs", "as_sent", "group_sizes")
 
 
 @pytest.fixture(scope="module")
-def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
-    path.write_text(REWARDS, encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
 def server(puppets: Path) -> Iterator[RewardServer]:
     rewards = [f"{puppets}:{name}" for name in NAMES] + ["code_execution", "code_tiered", "math_correctness"]
     with RewardServer("--config", recipe_of(puppets.with_name("recipe.yaml"), rewards)) as started:
@@ -120,19 +113,14 @@ def test_a_column_is_encoded_once_and_may_hold_nan() -> None:
         Batch({"prompts": ["a"]}, 3).encode(["prompts"], "json")
 
 
-def test_remote_judgements_equal_local_ones_and_are_shared_by_rewards(server: RewardServer) -> None:
-    slow = "import time\ntime.sleep(1)\nprint(int(input()) + 1)"
-    completions = [f"```python\n{program}\n```" for program in (slow, "print(2)", "print(", "raise SystemExit(1)")]
-    columns = {"tests": [[{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]] * 4}
-    said = []
-    for where in (None, server.url):
-        metrics: dict[str, float] = {}
-        names = ("code_execution", "code_tiered")
-        with Scorer(load_rewards([RewardSpec(name, where=where) for name in names])) as scoring:
-            scored = scoring.score(["p"] * 4, completions, columns, log_metric=metrics.__setitem__)
-        assert not scored.failures and metrics["code_tiered/judge_s"] < 1.0 < metrics["code_execution/judge_s"]
-        said.append((scored.values, {name: value for name, value in metrics.items() if "_s" not in name}))
-    assert said[0] == said[1] and said[0][0][0][0] == 1.0
+def test_a_program_runs_once_for_all_rewards_of_a_server(server: RewardServer) -> None:
+    program = "```python\nimport time\ntime.sleep(1)\nprint(int(input()) + 1)\n```"
+    metrics: dict[str, float] = {}
+    rewards = load_rewards([RewardSpec(name, where=server.url) for name in ("code_execution", "code_tiered")])
+    with Scorer(rewards) as scoring:
+        tests = {"tests": [[{"input": "1\n", "output": "2\n"}]]}
+        scored = scoring.score(["p"], [program], tests, log_metric=metrics.__setitem__)
+    assert scored.values[0][0] == 1.0 and metrics["code_tiered/judge_s"] < 1.0 < metrics["code_execution/judge_s"]
 
 
 def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, server: RewardServer) -> None:

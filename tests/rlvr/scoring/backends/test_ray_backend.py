@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from rlvr.errors import InputError
 from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
+from tests.support.processes import free_port
 from tests.support.ray_clusters import RayCluster
 from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, outcome
 
@@ -70,19 +70,6 @@ def counts_too(prompts, completions, *, tests, notebook: str = "", **kwargs):
 )
 GROUP = 4
 TESTS = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "6\n"}]
-
-
-@pytest.fixture(scope="module")
-def puppets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("rewards") / "puppets.py"
-    path.write_text(REWARDS, encoding="utf-8")
-    return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
 from rlvr.verifiers.code.problems import JudgeOptions, row_faults
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
+from tests.support.processes import wait_until
 
 
 @pytest.mark.slow
@@ -133,10 +134,7 @@ def test_no_process_is_left_however_the_judging_process_ends(ending: str) -> Non
     process.communicate(timeout=300)  # and not after the 999 s of the programs
     if ending == "interrupt":
         assert process.returncode in (-signal.SIGINT, 130, 1)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and any(Path(f"/proc/{child}").exists() for child in zygotes + programs):
-        time.sleep(0.05)
-    assert not [child for child in zygotes + programs if Path(f"/proc/{child}").exists()]
+    wait_until(lambda: not [child for child in zygotes + programs if Path(f"/proc/{child}").exists()])
 
 
 def test_a_program_whose_parent_ended_before_it_could_tell_the_kernel_ends_too() -> None:
