@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -71,16 +70,6 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "adapter"
     model = AutoModelForCausalLM.from_pretrained(TINY_MODEL)
     get_peft_model(model, LoraConfig(r=4, target_modules=["q_proj", "v_proj"])).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def word_problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in the form of GSM8K's files, with short problems of our own."""
-    folder = tmp_path_factory.mktemp("word-problems")
-    for split, numbers in (("train", range(2, 120)), ("test", range(300, 312))):
-        rows = [{"question": f"What is {n} and {n}?", "answer": f"{n} + {n} = {2 * n}.\n#### {2 * n}"} for n in numbers]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
@@ -286,27 +275,23 @@ def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
 
 
 @pytest.mark.slow
-def test_an_evaluation_locks_its_folder_and_is_refused_where_a_run_is_in_progress(
+def test_an_evaluation_locks_its_folder_and_writes_into_no_run_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rlvr.artifacts.run_lock import lock_file, lock_run
     from rlvr.evaluation.evaluation_file import write_evaluation
 
-    words = [*WORDS, "--limit", "2", "--output", str(tmp_path / "run")]
-    with lock_run(tmp_path / "run"):  # as run_grpo.py holds it
-        refused = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, cwd=REPOSITORY)
-        with pytest.raises(InputError) as error, monkeypatch.context() as other_process:
-            other_process.setattr("rlvr.artifacts.run_lock._held", set())
-            other_process.setattr("rlvr.artifacts.run_lock._try_lock", lambda descriptor, kind: False)
-            write_evaluation(tmp_path / "run", {}, {})
+    with lock_run(tmp_path / "run"), pytest.raises(InputError) as error, monkeypatch.context() as other_process:
+        other_process.setattr("rlvr.artifacts.run_lock._held", set())
+        other_process.setattr("rlvr.artifacts.run_lock._try_lock", lambda descriptor, kind: False)
+        write_evaluation(tmp_path / "run", {}, {})
     assert error.value.kind == "run-in-use"
-    assert refused.returncode == 2 and f"process {os.getpid()}" in refused.stderr and "--output" in refused.stderr
     assert not (tmp_path / "run" / "evaluation.json").exists()
 
     locked = []
     lock = lock_file(tmp_path / "run")
     monkeypatch.setattr("rlvr.evaluate_models._update_run", lambda *_, **__: locked.append(lock.exists()))
-    assert script.main(words) == 0
+    assert script.main([*WORDS, "--limit", "2", "--output", str(tmp_path / "run")]) == 0
     assert locked == [True] and not lock.exists()
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlvr.artifacts.run_lock import lock_run
 from scripts.score import main
 from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS
 
@@ -206,15 +205,6 @@ def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(rows: Path) -> 
 
     assert "\x1b[1mrewards\x1b[0m" in on_a_terminal({"NO_COLOR": ""})
     assert "\x1b" not in on_a_terminal({"NO_COLOR": "1"})
-
-
-def test_scores_are_not_written_into_the_folder_of_a_run_in_progress(rows: Path) -> None:
-    (rows.parent / "run").mkdir()
-    words = (rows, "--json", "run/scores.json")
-    with lock_run(rows.parent / "run"):  # as run_grpo.py holds it
-        refused = call(*words, cwd=rows.parent)
-    assert refused.returncode == 2 and f"process {os.getpid()}" in refused.stderr and "--json" in refused.stderr
-    assert not (rows.parent / "run" / "scores.json").exists()
 
 
 def imported(stderr: str) -> set[str]:

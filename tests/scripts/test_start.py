@@ -11,6 +11,7 @@ import pytest
 
 from rlvr.artifacts.run_lock import lock_run
 from tests.conftest import REPOSITORY
+from tests.support.report_runs import write_run
 
 RECIPE = ("--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"))
 SCRIPTS = ["run_grpo.py", *sorted(f"scripts/{path.name}" for path in (REPOSITORY / "scripts").glob("*.py"))]
@@ -63,3 +64,25 @@ def test_a_second_run_in_a_directory_is_refused_before_slow_imports(tmp_path: Pa
     with lock_run(tmp_path / "run"):
         done = start("run_grpo.py", (*RECIPE, "--output_dir", "run"), ("torch._C", "datasets", "accelerate"), tmp_path)
     assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "words", "option"),
+    [
+        ("score.py", (*RECIPE, "rows.jsonl", "--json", "run/scores.json"), "--json"),
+        ("report.py", ("run",), "--out"),
+        ("evaluate.py", (*RECIPE, "--limit", "2", "--output", "run"), "--output"),
+        ("export.py", ("run", "--to", "merged", "--out", "new"), "another run"),
+    ],
+)
+def test_no_script_writes_into_a_run_in_progress(
+    script: str, words: tuple[str, ...], option: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", base=[False], trained=[True])
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "p", "completion": "85", "final_answer": "85"}', encoding="utf-8")
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path != run}
+    with lock_run(run):  # as run_grpo.py holds it
+        done = start(f"scripts/{script}", words, (), tmp_path)
+    assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr and option in done.stderr, done.stderr
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path != run} == files

@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from rlvr.artifacts import directory, result_record
 from rlvr.artifacts.export_record import read_export
 from rlvr.artifacts.finished_run import open_run
-from rlvr.artifacts.run_lock import lock_run
 from rlvr.config.recipe import load_recipe
 from rlvr.config.recipe_writer import write_recipe
 from rlvr.evaluation.evaluated_model import EvaluatedModel
@@ -307,13 +304,6 @@ def test_a_full_disk_is_named_and_nothing_stays(
     monkeypatch.setattr(exporting, "write_merged", fill)
     assert main(["run", "--to", "merged", "--out", "exports/new"]) == 1
     assert "The disk is full" in capsys.readouterr().err and entries(here) == before
-
-
-def test_the_run_of_another_process_is_refused(here: Path) -> None:
-    words = [sys.executable, REPOSITORY / "scripts/export.py", "run", "--to", "merged", "--out", "new", "--json"]
-    with lock_run(here / "run"):
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and json.loads(done.stdout)["problems"][0]["kind"] == "run-in-use"
 
 
 def test_an_interrupted_export_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
