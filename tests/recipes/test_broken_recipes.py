@@ -24,12 +24,6 @@ OWN = """task:
   columns: {question: problem, final_answer: solution}
   prompt_template: "{question}"
   style: chat"""
-ONE, TWO = "{name: math_correctness, applies_to: [one]}", "{name: countdown, applies_to: [two]}"
-
-
-def mixed(*rewards: str, weight: str = "weight: 1") -> list[str]:
-    tasks = f"{{name: arithmetic, label: one, {weight}}}, {{name: countdown, label: two, train_rows: 96, weight: 1}}"
-    return ["--task", "null", "--tasks", f"[{tasks}]", "--rewards", f"[{', '.join(rewards)}]"]
 
 
 @pytest.fixture

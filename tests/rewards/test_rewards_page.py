@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 import sqlite3
 import subprocess
@@ -15,11 +14,8 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from trl.rewards import accuracy_reward, reasoning_accuracy_reward
 
 from rewards.keyword_coverage import keyword_coverage
-from rewards.reasoning_length import reasoning_length
-from rewards.repetition import repetition
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import RewardError
@@ -90,17 +86,6 @@ def test_the_command_prints_the_reasons() -> None:
     assert result.stdout == "tag_format/why ['Every tag is in its place.']\n"
 
 
-def test_the_limits_of_the_excerpt_are_as_the_comment_says() -> None:
-    options = rewards_of("reasoning_length")[1].options
-    ids = [[1] * 768, [1] * 896, [1] * 1024]
-    assert reasoning_length([""] * 3, [""] * 3, completion_ids=ids, **options) == [0.0, -0.5, -1.0]
-
-
-def test_a_loop_loses_almost_what_the_excerpt_says() -> None:
-    (loss,) = repetition([""], ["and so on " * 300], **rewards_of("repetition")[1].options)
-    assert loss == pytest.approx(-0.5, abs=0.01)
-
-
 def test_the_example_of_the_support_answer_earns_two_of_three() -> None:
     options = rewards_of("keyword_coverage")[0].options
     keywords: list[Any] = [["refund", ["14 days", "two weeks"]]]
@@ -116,18 +101,3 @@ def test_the_penalties_of_trl_need_what_an_evaluation_does_not_have() -> None:
         assert reward([""], ["x"], completion_ids=[[1]]) == [0.0]
         with pytest.raises(RewardError, match="completion_ids"):
             reward([""], ["x"])
-
-
-def test_the_verifiers_of_trl_read_the_answer_to_an_invented_problem() -> None:
-    chat = [{"role": "assistant", "content": "<think>x</think>\\boxed{7}\n\nQuestion: next\n\\boxed{42}"}]
-    assert accuracy_reward([chat], ["$42$"]) == reasoning_accuracy_reward([chat], ["$42$"]) == [1.0]
-    (ours,) = rewards_of("tag_format")[:1]
-    assert ours([[]], [chat], final_answer=["42"]) == [0.0]
-
-
-def test_the_cost_for_human_solutions_is_what_the_page_says(gsm8k_folder: Path) -> None:
-    lines = (gsm8k_folder / "gsm8k_test.jsonl").read_text(encoding="utf-8").splitlines()
-    solutions = [re.sub(r"<<.*?>>", "", json.loads(line)["answer"]) for line in lines]
-    for n, cost in ((4, 0.024), (5, 0.011), (6, 0.005)):
-        losses = [value or 0.0 for value in repetition([""] * len(solutions), solutions, n=n)]
-        assert -sum(losses) / len(losses) == pytest.approx(cost, abs=0.0006)

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
 from rlvr.errors import InputError
-from tasks.arithmetic import (
-    THINGS,
-    WORDINGS,
-    WordProblem,
-    arithmetic,
-    question,
-    worked_solution,
-)
+from tasks.arithmetic import WordProblem, arithmetic, worked_solution
 
 SPLITS = ("train", "validation", "test")
 numbers = st.integers(10, 99)
@@ -110,37 +103,11 @@ def test_without_the_closing_line_only_the_work_is_left(problem: WordProblem) ->
     ("problem", "lines", "why"),
     [
         (WordProblem(47, "+", 38), ["47+38", "ones 7+8=15", "tens 4+3+1=8", "#### The final answer is 85"], "a carry"),
-        (WordProblem(42, "+", 35), ["42+35", "ones 2+5=7", "tens 4+3=7", "#### The final answer is 77"], "no carry"),
-        (
-            WordProblem(99, "+", 99),
-            ["99+99", "ones 9+9=18", "tens 9+9+1=19", "#### The final answer is 198"],
-            "three digits",
-        ),
         (WordProblem(52, "-", 38), ["52-38", "ones 12-8=4", "tens 5-3-1=1", "#### The final answer is 14"], "a borrow"),
-        (
-            WordProblem(52, "-", 48),
-            ["52-48", "ones 12-8=4", "tens 5-4-1=0", "#### The final answer is 4"],
-            "no leading 0",
-        ),
-        (WordProblem(30, "-", 30), ["30-30", "ones 0-0=0", "tens 3-3=0", "#### The final answer is 0"], "nothing left"),
     ],
 )
 def test_worked_solution(problem: WordProblem, lines: list[str], why: str) -> None:
     assert worked_solution(problem).splitlines() == lines, why
-
-
-@given(problems(), st.integers(0, 3), st.sampled_from(THINGS))
-def test_a_question_names_the_two_numbers_in_order_and_no_other(
-    problem: WordProblem, wording: int, things: str
-) -> None:
-    text = question(problem, wording, things)
-    assert re.findall(r"\d+", text) == [str(problem.left), str(problem.right)]
-    assert "{" not in text
-
-
-def test_no_two_wordings_are_alike() -> None:
-    wordings = [wording for of_sign in WORDINGS.values() for wording in of_sign]
-    assert len(set(wordings)) == len(wordings) == 12
 
 
 @pytest.mark.parametrize("source", ["addition", "subtraction", "multiplication"])

@@ -9,16 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlvr.data.task import Task
-from tasks.one_line_programs import (
-    KINDS,
-    LARGEST_INPUT,
-    SMALLEST_INPUT,
-    WORDINGS,
-    OneLiner,
-    answer,
-    one_line_programs,
-    question,
-)
+from tasks.one_line_programs import KINDS, LARGEST_INPUT, SMALLEST_INPUT, OneLiner, answer, one_line_programs
 
 SPLITS = ("train", "validation", "test")
 STEPS = [steps for kinds in KINDS.values() for steps in kinds]
@@ -101,44 +92,13 @@ def test_the_words_say_what_the_program_computes(task: Task) -> None:
             assert ("n excluded" in text) == ("n+1)" not in row["id"])
 
 
-def test_every_pair_of_steps_comes_up(task: Task) -> None:
-    shapes = {re.sub(r"\d\d", "#", text) for text in task.train["id"]}
-    assert len(shapes) == len(STEPS) == 18
-
-
-@given(problems(STEPS), st.integers(0, len(WORDINGS) - 1))
-def test_a_question_names_its_two_numbers_in_order_and_no_other(problem: OneLiner, wording: int) -> None:
-    text = question(problem, wording)
-    assert re.findall(r"\d+", text) == [str(problem.left), str(problem.right)]
-    assert "{" not in text
-
-
 @pytest.mark.parametrize(
     ("problem", "careful", "line", "why"),
     [
         (OneLiner("+", 12, "*", 47), True, "n=int(input());print((n+12)*47)", "parentheses"),
-        (
-            OneLiner("+", 12, "*", 47),
-            False,
-            "n=int(input());print(n+12*47)",
-            "without them, the product comes first",
-        ),
+        (OneLiner("+", 12, "*", 47), False, "n=int(input());print(n+12*47)", "without them, the product comes first"),
         (OneLiner("*", 12, "+", 47), True, "n=int(input());print(n*12+47)", "none are needed"),
-        (OneLiner("%", 12, "-", 47), True, "n=int(input());print(n%12-47)", "nor for a remainder"),
-        (OneLiner("-", 12, "//", 47), True, "n=int(input());print((n-12)//47)", "the first step alone"),
         (OneLiner("sum to", 12, "*", 47), True, "n=int(input());print(sum(range(12,n+1))*47)", "n is included"),
-        (
-            OneLiner("sum to", 12, "*", 47),
-            False,
-            "n=int(input());print(sum(range(12,n))*47)",
-            "range leaves it out",
-        ),
-        (
-            OneLiner("sum below", 12, "-", 47),
-            True,
-            "n=int(input());print(sum(range(12,n))-47)",
-            "as it should here",
-        ),
     ],
 )
 def test_answer(problem: OneLiner, careful: bool, line: str, why: str) -> None:

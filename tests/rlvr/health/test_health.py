@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.config import schema
 from rlvr.health import CHECKS, Finding, findings, health_line, summary
 from tests.support.cases import cases
 
@@ -357,32 +356,3 @@ def test_the_command_of_the_page_prints_the_summary(tmp_path: Path) -> None:
         ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert result.stdout.splitlines() == summary(run(60)), result.stderr
-
-
-def test_names_in_the_page_are_keys_metrics_or_rewards() -> None:
-    """A word with an underscore in code style is a recipe's key, a metric's part, a reward, or a file."""
-    metrics = {
-        part
-        for metric in (*HEALTHY, "cispo_clip_ratio", "advantages/abs_mean")
-        for part in (metric, *metric.split("/"))
-    }
-    for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)(?:: \w+)?`", PAGE):
-        known = word in schema.fields() or word in metrics or (REPOSITORY / "rewards" / f"{word}.py").is_file()
-        assert known or word == "num_tokens" or word.startswith("eval_"), word
-
-
-def test_recipe_keys_and_files_in_a_fix_exist() -> None:
-    known = {
-        *schema.fields(),
-        "score",
-        "math_correctness",
-        "answer_format",
-        "repetition",
-        "reasoning_length",
-        "pass_rates",
-    }
-    for finding in all_findings():
-        for word in re.findall(r"(?<![\w/])[a-z]+(?:_[a-z0-9]+)+(?![\w/])", finding.fix):
-            assert word in known, f"{word}: {finding.fix}"
-        for name in re.findall(r"(?:scripts|docs|rewards)/\w+\.\w+", finding.fix):
-            assert (REPOSITORY / name).is_file(), name
