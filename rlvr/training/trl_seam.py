@@ -162,8 +162,7 @@ class TrlSeam(GRPOTrainer):
         return ids, None
 
     def _get_tool_suffix_ids(self, tool_messages: Any) -> Any:
-        # TRL calls the tools of all rollouts, one rollout after the other, then this for each of them. Results that are
-        # fetched only here make the calls run at the same time.
+        # TRL calls all tools, then this for each rollout: fetched only here, results come from calls at the same time.
         started = time.perf_counter()
         self.result_seconds += zip(tool_messages, resolve(tool_messages), strict=True)
         self._tool_wait_s += time.perf_counter() - started
@@ -174,9 +173,8 @@ class TrlSeam(GRPOTrainer):
         if self.played_environments is not None:
             completion_ids_list = self.turns.own_tokens(completion_ids_list)
         told = [{**row, ENDED: was_ended} for row, was_ended in zip(inputs, self.finished, strict=True)]
-        rewards = self.gate_and_mask(
-            super()._calculate_rewards(told, prompts, completions, completion_ids_list), inputs
-        )
+        rewards = super()._calculate_rewards(told, prompts, completions, completion_ids_list)
+        rewards = self.gate_and_mask(rewards, inputs)
         self._seconds["rewards"] += time.perf_counter() - started
         return rewards
 
