@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import gc
+import io
 import json
 import os
 import socket
@@ -86,6 +87,26 @@ def run_script() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def call_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Calls the `main` of a script in this process, and returns what `run_script` does.
+
+    For tests of what a script does; what it imports, or prints while it does, is seen only by `run_script`.
+    """
+
+    def call(
+        main: Callable[[list[str]], int], *words: str | Path, cwd: Path, text: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        capsys.readouterr()
+        code = main([*map(str, words)])
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, printed.out, printed.err)
+
+    return call
 
 
 def environment_of_a_user() -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,13 +90,18 @@ HOSTILE = [
 ]
 
 
+@functools.cache
+def problem_of(dataset: str) -> dict[str, Any]:
+    return task(dataset=dataset, train_rows=8, test_rows=1).train[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
 @pytest.mark.parametrize(("answer", "why"), HOSTILE)
 def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     answer = answer.replace("MARK", repr(str(mark)) if "open" in answer else str(mark))
-    problem = task(dataset=dataset, train_rows=8, test_rows=1).train[0]
+    problem = problem_of(dataset)
     started = time.process_time()
     assert reasoning_gym(["p"], [f"<answer>{answer}</answer>"], entry=[problem["entry"]])[0] in (0.0, 0.01, 0.05)
     assert not mark.exists(), why

@@ -31,7 +31,7 @@ SCRIPT = REPOSITORY / "scripts" / "evaluate.py"
 # Without 4-bit weights, which cost a CPU time, and in batches small enough to be killed between two of them.
 WORDS = (
     *("--config", str(DEMO), "--load_in_4bit", "false", "--use_bnb_nested_quant", "false"),
-    *("--evaluation.batch_size", "4"),
+    *("--evaluation.batch_size", "4", "--task.train_rows", "64"),
 )
 Capture = pytest.CaptureFixture[str]
 
@@ -278,7 +278,7 @@ def test_an_adapter_of_another_model_is_refused_before_the_base_is_measured(
 def test_an_evaluation_locks_its_folder_and_writes_into_no_run_of_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr.artifacts.run_lock import lock_file, lock_run
+    from rlvr.artifacts.run_lock import lock_file
     from rlvr.evaluation.evaluation_file import write_evaluation
 
     with lock_run(tmp_path / "run"), pytest.raises(InputError) as error, monkeypatch.context() as other_process:

@@ -181,28 +181,23 @@ def test_a_call_of_the_teacher_is_rendered_and_read_as_trl_does(tokenizer: Any, 
     assert read["tool_calls"] == [{"type": "function", "function": function}]
 
 
-def test_zero_steps_are_refused(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--steps", "0", "--output", str(tmp_path / "model")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "--steps" in done.stderr
+def test_zero_steps_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        make("tiny-arithmetic", tmp_path / "model", "0", steps="0")
+    assert refused.value.code == 2 and "--steps" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 
-def make(name: str, output: Path, seed: str) -> dict[str, str]:
-    """Run the script for two steps in this process; return the checksum of each file."""
+def make(name: str, output: Path, seed: str, steps: str = "2") -> dict[str, str]:
+    """Run the script in this process; return the checksum of each file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed)])
+        patch.setattr(sys, "argv", [str(SCRIPT), *words(name, output, seed, steps)])
         runpy.run_path(str(SCRIPT), run_name="__main__")
     return dict(checksums(output))
 
 
-def words(name: str, output: Path, seed: str) -> list[str]:
-    return [name, "--steps", "2", "--seed", seed, "--output", str(output)]
+def words(name: str, output: Path, seed: str, steps: str = "2") -> list[str]:
+    return [name, "--steps", steps, "--seed", seed, "--output", str(output)]
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,18 @@
-"""scripts/prepare_data.py, run as a person runs it."""
+"""scripts/prepare_data.py from the command line."""
 
 from __future__ import annotations
 
+import functools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
+from scripts.prepare_data import main
 from tasks.jsonl import jsonl
+from tests.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """\
@@ -28,15 +28,9 @@ rewards:
 """
 
 
-def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts/prepare_data.py"), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-        timeout=300,
-    )
+@pytest.fixture
+def prepare(call_main: Run) -> Run:
+    return functools.partial(call_main, main)
 
 
 @pytest.fixture(params=["text", "chat"])
@@ -52,7 +46,9 @@ def recipe(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return file
 
 
-def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe: Path, tmp_path: Path) -> None:
+def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(
+    prepare: Run, recipe: Path, tmp_path: Path
+) -> None:
     result = prepare("--config", "sums.yaml", "--output", "out", "--task.limit_train", "20", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("── train row") == 1
@@ -73,7 +69,7 @@ def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(recipe:
     assert all(note in readme for note in wanted.notes)
 
 
-def test_leaves_a_folder_with_files_alone_unless_forced(recipe: Path, tmp_path: Path) -> None:
+def test_leaves_a_folder_with_files_alone_unless_forced(prepare: Run, recipe: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()
     (output / "notes.txt").write_text("mine")
@@ -88,7 +84,7 @@ def test_leaves_a_folder_with_files_alone_unless_forced(recipe: Path, tmp_path: 
     assert (output / "train.jsonl").is_file()
 
 
-def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(recipe: Path, tmp_path: Path) -> None:
+def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(prepare: Run, recipe: Path, tmp_path: Path) -> None:
     for arguments, words in (
         (("--config", "nowhere.yaml"), "nowhere.yaml"),
         (("--config", "sums.yaml", "--task.shot", "3"), "shots"),
@@ -102,7 +98,7 @@ def test_a_wrong_recipe_exits_with_2_one_message_and_no_files(recipe: Path, tmp_
         assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(prepare: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = prepare("--config", str(ROOT / "recipes/demo-arithmetic.yaml"), "--output", "file/x", cwd=tmp_path)
     assert result.returncode == 2

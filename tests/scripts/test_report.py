@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rlvr.artifacts.run_lock import lock_run
+from scripts.report import main
+from tests.conftest import Run
+from tests.support.locks import locked_by_another_process
 from tests.support.report_runs import write_run
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "report.py"
+
+@pytest.fixture
+def call(call_main: Run) -> Run:
+    return functools.partial(call_main, main)
 
 
-def call(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_the_page_is_written_and_its_path_printed_from_any_folder(tmp_path: Path) -> None:
+def test_the_page_is_written_and_its_path_printed_from_any_folder(call: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps({"step": 1, "reward": 0.5}) + "\n", encoding="utf-8")
     done = call("run", cwd=tmp_path)
@@ -38,7 +37,7 @@ def test_the_page_is_written_and_its_path_printed_from_any_folder(tmp_path: Path
         ("empty", "empty is not a run directory", "a folder that no run wrote to"),
     ],
 )
-def test_a_wrong_folder_is_one_line_and_exit_code_2(tmp_path: Path, name: str, words: str, why: str) -> None:
+def test_a_wrong_folder_is_one_line_and_exit_code_2(call: Run, tmp_path: Path, name: str, words: str, why: str) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "empty").mkdir()
     done = call(name, cwd=tmp_path)
@@ -49,7 +48,7 @@ def test_a_wrong_folder_is_one_line_and_exit_code_2(tmp_path: Path, name: str, w
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a file that can't be written to")
-def test_a_report_that_cannot_be_written_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_one_line_and_exit_code_2(call: Run, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
     os.symlink("/dev/full", tmp_path / "report.html")
     done = call(tmp_path, cwd=tmp_path)
@@ -58,10 +57,9 @@ def test_a_report_that_cannot_be_written_is_one_line_and_exit_code_2(tmp_path: P
     assert len([line for line in done.stderr.splitlines() if " …" not in line]) == 1
 
 
-@pytest.mark.slow
-def test_a_run_in_progress_has_its_report_elsewhere(tmp_path: Path) -> None:
+def test_a_run_in_progress_has_its_report_elsewhere(call: Run, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", base=[False], trained=[True])
-    with lock_run(run):  # as run_grpo.py holds it
+    with locked_by_another_process(run):
         assert call("run", "--out", "elsewhere.html", cwd=tmp_path).returncode == 0
     assert (tmp_path / "elsewhere.html").stat().st_size > 0
     assert call("run", cwd=tmp_path).returncode == 0, "after the run"

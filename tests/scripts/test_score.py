@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pty
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from scripts.score import main
+from tests.conftest import Command, Run
 from tests.support.report_runs import CONVERSATION, TOOL_COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -32,12 +33,10 @@ ROWS = [
 ]
 
 
-def call(
-    *words: str | Path, cwd: Path, text: str = "", flags: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *flags, SCRIPT, "--config", DEMO, *words], cwd=cwd, input=text, capture_output=True, text=True
-    )
+@pytest.fixture
+def call(call_main: Run) -> Run:
+    """Calls the script with the demonstration's recipe."""
+    return functools.partial(call_main, main, "--config", DEMO)
 
 
 def table(page: str) -> dict[str, list[str]]:
@@ -53,7 +52,7 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_summary_has_the_statistics_of_every_reward(rows: Path) -> None:
+def test_the_summary_has_the_statistics_of_every_reward(call: Run, rows: Path) -> None:
     done = call("rows.jsonl", cwd=rows.parent)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout, "coloured only on a terminal"
@@ -65,7 +64,7 @@ def test_the_summary_has_the_statistics_of_every_reward(rows: Path) -> None:
     assert re.search(r"math_correctness yes, answer_format no: 2 rows\n +row 1 +The answer is 85\.", done.stdout)
 
 
-def test_json_has_the_summary_and_each_row(rows: Path) -> None:
+def test_json_has_the_summary_and_each_row(call: Run, rows: Path) -> None:
     assert call(rows, "--json", "out.json", cwd=rows.parent).returncode == 0
     content = json.loads((rows.parent / "out.json").read_text(encoding="utf-8"))
     assert [(one["label"], one["mean"]) for one in content["rewards"]] == [
@@ -75,7 +74,7 @@ def test_json_has_the_summary_and_each_row(rows: Path) -> None:
     assert content["scores"][2] == {"row": 2, "total": 1.0, "rewards": {"math_correctness": 1.0, "answer_format": 0.0}}
 
 
-def test_overrides_follow_the_file(rows: Path) -> None:
+def test_overrides_follow_the_file(call: Run, rows: Path) -> None:
     override = ["--rewards.math_correctness.options.prose", "false", "--rewards.answer_format.weight=3"]
     done = call(str(rows), *override, cwd=rows.parent)
     figures = table(done.stdout)
@@ -83,7 +82,7 @@ def test_overrides_follow_the_file(rows: Path) -> None:
 
 
 @pytest.mark.slow
-def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path: Path) -> None:
+def test_standard_input_is_read_and_missing_columns_come_from_the_task(call: Run, tmp_path: Path) -> None:
     from rlvr.config.recipe import load_recipe
     from rlvr.scoring.registry import load_task
 
@@ -95,7 +94,7 @@ def test_standard_input_is_read_and_missing_columns_come_from_the_task(tmp_path:
     assert "standard input: 1 completion" in done.stdout and "100.0 %" in done.stdout
 
 
-def test_why_shows_the_turn_the_columns_each_reward_and_the_total(rows: Path) -> None:
+def test_why_shows_the_turn_the_columns_each_reward_and_the_total(call: Run, rows: Path) -> None:
     done = call(rows, "--why", "2", "--rewards.math_correctness.gate", "answer_format", cwd=rows.parent)
     assert done.returncode == 0, done.stderr
     for words in (
@@ -134,7 +133,7 @@ def test_a_conversation_is_explained_from_its_file(
     assert "│ [result of run]" in shown and '│ [turn 2, call] run(code="1")' in shown
 
 
-def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_path: Path) -> None:
+def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(call: Run, tmp_path: Path) -> None:
     text = "\x1b[2J\x1b]0;owned\x07\u202e\r\ntotal   99 = everything\ud800"
     line = json.dumps({"prompt": text, "completion": text, "final_answer": text})
     for words in ([], ["--why", "0"]):
@@ -144,7 +143,7 @@ def test_model_text_neither_controls_the_terminal_nor_looks_like_our_output(tmp_
 
 
 @pytest.mark.slow
-def test_a_reward_that_raises_is_named_after_the_summary(rows: Path) -> None:
+def test_a_reward_that_raises_is_named_after_the_summary(call: Run, rows: Path) -> None:
     (rows.parent / "fussy.py").write_text(
         "def fussy(completions, **kwargs):\n    return [float(len(text)) for text in completions]\n"
     )
@@ -211,31 +210,28 @@ def imported(stderr: str) -> set[str]:
     return {line.split("|")[-1].strip() for line in stderr.splitlines() if line.startswith("import time:")}
 
 
-def test_scoring_loads_no_torch_even_with_the_task(tmp_path: Path) -> None:
-    line = json.dumps({"prompt": "unknown", "completion": "x"})
-    done = call("-", cwd=tmp_path, text=line, flags=("-X", "importtime"))
+def test_scoring_loads_no_torch_even_with_the_task(run_script: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "unknown", "completion": "x"}))
+    done = run_script("-X", "importtime", SCRIPT, "--config", DEMO, tmp_path / "rows.jsonl")
     assert done.returncode == 2 and "datasets" in imported(done.stderr)
     assert not imported(done.stderr) & {"torch", "transformers", "trl"}
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_print_what_it_shows(command: Command, tmp_path: Path) -> None:
     """Write every file of docs/score.md, run every command, and compare the output without numbers."""
     page = PAGE.read_text(encoding="utf-8")
-    for name in ("run_grpo.py", "rlvr", "rewards", "tasks", "models", "recipes", "scripts"):
-        source = REPOSITORY / name
-        copy: Any = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / name)
+    for name in ("run_grpo.py", "models", "recipes", "scripts"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
     for name, content in re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         assert not (tmp_path / name).exists(), f"{name} is new"
         (tmp_path / name).write_text(content, encoding="utf-8")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    python = f'python() {{ {shlex.join(command())} "$@"; }}\n'
     printed = ""
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         if language == "bash":
-            command = ["bash", "-euc", block]
-            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            words = ["bash", "-euc", python + block]
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             printed = done.stdout
         elif language == "text":

@@ -128,12 +128,12 @@ def start(prefork: Path, words: Sequence[str | Path], run: Path, **environment: 
     return Launch(process, notes, run)
 
 
-def prefork_command(prefork: Path, script: str | Path, *words: str | Path) -> list[str]:
-    """The command that runs a script as `python script words…` would, forked by the prefork server.
+def prefork_command(prefork: Path, *words: str | Path) -> list[str]:
+    """The command that does what `python words…` would with a script, forked by the prefork server.
 
     Its process can be sent signals, killed and waited for like the script's own.
     """
-    command = [sys.executable, "-S", PREFORK_CLIENT, script, *words]
+    command = [sys.executable, "-S", PREFORK_CLIENT, *words]
     return ["env", f"PREFORK_SOCKET={prefork}", *map(str, command)]
 
 

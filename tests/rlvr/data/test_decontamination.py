@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from hypothesis import strategies as st
 from rlvr.data import decontamination
 from rlvr.data.decontamination import extract_question, find_overlaps, split_words
 from rlvr.errors import InputError
+from scripts.prepare_data import main
+from tests.conftest import Run
 
-ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = [f"word{number}" for number in range(60)]
 
 
@@ -162,9 +162,9 @@ rewards:
 """
 
 
-def prepare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/prepare_data.py"), "--config", "recipe.yaml", "--output", "out"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300)
+@pytest.fixture
+def prepare(call_main: Run) -> Run:
+    return functools.partial(call_main, main, "--config", "recipe.yaml", "--output", "out")
 
 
 @pytest.fixture
@@ -185,8 +185,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_request(folder: Path) -> None:
+def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_request(prepare: Run, folder: Path) -> None:
     against = ("--against", "held.jsonl", "--against", "{name: mbpp, path: mbpp.jsonl}")
     for drop, left in ((False, ["t0", "t10", "t20", "t30", "t40"]), (True, ["t0", "t10", "t40"])):
         result = prepare(*against, *(["--drop_overlaps", "--force"] if drop else []), cwd=folder)
@@ -205,7 +204,6 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
         assert note in result.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -217,7 +215,7 @@ def test_overlaps_with_files_and_tasks_are_written_counted_and_dropped_on_reques
     ],
 )
 def test_an_evaluation_set_that_cannot_be_read_stops_before_anything_is_written(
-    folder: Path, arguments: tuple[str, ...], words: str
+    prepare: Run, folder: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     result = prepare(*arguments, cwd=folder)
     assert result.returncode == 2

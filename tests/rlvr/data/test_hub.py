@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rlvr.config.specs import TaskSpec
 from rlvr.data.hub import mixed_columns
 from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
+from tests.conftest import Command
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNREACHABLE_HUB = "http://127.0.0.1:9"  # no program listens on this port
@@ -57,6 +57,7 @@ def test_without_a_network_the_error_names_the_local_files(task: str, words: lis
 ONCE = """
 import os, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from huggingface_hub import constants
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import get_session
 from rlvr.data import hub
@@ -66,6 +67,7 @@ class Hub(BaseHTTPRequestHandler):
         self.send_response(404)
         self.end_headers()
 
+constants.HF_HUB_OFFLINE = False  # it is imported already
 hub.try_once()
 server = HTTPServer(("127.0.0.1", 0), Hub)
 if sys.argv[1] == "answers":
@@ -87,10 +89,13 @@ except Exception as error:
         ("answers", "ConnectError 0", "a hub that has answered may come back: its client tries again"),
     ],
 )
-def test_only_the_first_failure_makes_a_process_offline(tmp_path: Path, hub: str, outcome: str, why: str) -> None:
+def test_only_the_first_failure_makes_a_process_offline(
+    command: Command, tmp_path: Path, hub: str, outcome: str, why: str
+) -> None:
+    (tmp_path / "once.py").write_text(ONCE)
     result = subprocess.run(
-        [sys.executable, "-c", ONCE, hub],
-        env={**os.environ, **environment(tmp_path), "PYTHONPATH": str(REPOSITORY)},
+        command(tmp_path / "once.py", hub),
+        env={**os.environ, **environment(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import close_session, constants
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+import run_grpo
+from tests.conftest import REPOSITORY
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -31,28 +33,28 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hub() -> Iterator[str]:
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    yield address
     server.shutdown()
-
-
-# Two runs in one process, which reads the address of the hub when it imports the client.
-RUNS = """
-import sys, run_grpo
-words = ["--config", "recipes/demo-arithmetic.yaml", "--output_dir", sys.argv[1], "--model_name_or_path"]
-print([run_grpo.main([*words, model]) for model in ("someone/gated-model", "someone/no-such-model")])
-"""
+    server.server_close()
+    close_session()
 
 
 @pytest.mark.slow
-def test_a_model_that_the_hub_refuses_is_explained(run_script: Callable[..., Any], hub: str, tmp_path: Path) -> None:
-    result = run_script(
-        *("-c", RUNS, tmp_path / "run"),
-        env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub, "HF_HOME": str(tmp_path / "cache")},
-    )
-    assert result.stdout.strip() == "[2, 2]", result.stderr
-    assert "someone/gated-model" in result.stderr and "is gated: accept its terms" in result.stderr
-    assert "no such public model" in result.stderr
-    assert "Traceback" not in result.stderr and not (tmp_path / "run").exists()
+@pytest.mark.usefixtures("hub")
+def test_a_model_that_the_hub_refuses_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"), "--output_dir", str(tmp_path / "run")]
+    for model in ("someone/gated-model", "someone/no-such-model"):
+        assert run_grpo.main([*words, "--model_name_or_path", model]) == 2
+    errors = capsys.readouterr().err
+    assert "someone/gated-model" in errors and "is gated: accept its terms" in errors
+    assert "no such public model" in errors
+    assert "Traceback" not in errors and not (tmp_path / "run").exists()
