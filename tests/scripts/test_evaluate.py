@@ -24,6 +24,7 @@ from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.scoring.registry import load_task
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
+from tests.support.locks import locked_by_another_process
 from tests.support.report_runs import record, write_recorded_run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -281,9 +282,8 @@ def test_an_evaluation_locks_its_folder_and_writes_into_no_run_of_another_proces
     from rlvr.artifacts.run_lock import lock_file
     from rlvr.evaluation.evaluation_file import write_evaluation
 
-    with lock_run(tmp_path / "run"), pytest.raises(InputError) as error, monkeypatch.context() as other_process:
-        other_process.setattr("rlvr.artifacts.run_lock._held", set())
-        other_process.setattr("rlvr.artifacts.run_lock._try_lock", lambda descriptor, kind: False)
+    monkeypatch.setattr("rlvr.artifacts.run_lock.RETRY_S", 0.1)
+    with locked_by_another_process(tmp_path / "run"), pytest.raises(InputError) as error:
         write_evaluation(tmp_path / "run", {}, {})
     assert error.value.kind == "run-in-use"
     assert not (tmp_path / "run" / "evaluation.json").exists()
