@@ -123,16 +123,32 @@ def train(
 
 
 @pytest.mark.slow
-def test_a_reward_is_told_which_completions_ended(tmp_path: Path) -> None:
+def test_a_reward_gets_what_trl_passes_and_which_completions_ended(tmp_path: Path) -> None:
     told: list[bool] = []
 
-    def count(completions: list[Any], completion_ended: list[bool], **kwargs: Any) -> list[float]:
-        told.extend(completion_ended)
+    def count(
+        prompts: list[Any],
+        completions: list[Any],
+        completion_ids: list[list[int]],
+        completion_ended: list[bool],
+        source: list[str],
+        trainer_state: Any,
+        log_metric: Any,
+        log_extra: Any,
+        **kwargs: Any,
+    ) -> list[float]:
+        if trainer_state.global_step >= 0:  # not the trial
+            told.extend(completion_ended)
+            assert {*map(len, (prompts, completions, completion_ids, source))} == {8} and set(source) <= {"a", "b"}
+            assert all(0 < len(ids) <= 30 for ids in completion_ids) and trainer_state.max_steps == 1
+            log_metric("own/metric", 7.0)
+            log_extra("own_column", completions)
         return [float(row % 3) for row in range(len(completions))]
 
     trainer, recipe, _ = build(tmp_path, count, settings={"max_steps": 1, "max_completion_length": 30})
     (line,) = train(trainer, recipe)
-    assert 0 < line["completions/clipped_ratio"] == told.count(False) / len(told) < 1
+    assert 0 < line["completions/clipped_ratio"] == told.count(False) / len(told) < 1 and line["own/metric"] == 7.0
+    assert "own_column" in pd.read_parquet(tmp_path / "completions" / "completions_00001.parquet").columns
 
 
 def test_a_row_that_cannot_be_scored_is_left_out_whatever_the_others_say(tmp_path: Path) -> None:
