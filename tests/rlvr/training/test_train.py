@@ -335,6 +335,9 @@ def test_a_run_that_continues_in_a_later_epoch_has_its_order_of_prompts(tmp_path
     again, recipe, _ = build(tmp_path, settings=settings, rows=8)
     assert train(again, recipe, begin=tmp_path / f"checkpoint-{step}") == whole
     assert torch.equal(training.fingerprint(again), weights)
+    tables = [pd.read_parquet(file) for file in sorted((tmp_path / "completions").glob("completions_*.parquet"))]
+    order = [[prompt[-1]["content"] for prompt in table["prompt"]] for table in tables]
+    assert len(order) == 8 and order[:4] != order[4:], "each epoch has an order of its own"
 
 
 @pytest.mark.slow
