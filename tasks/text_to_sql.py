@@ -82,7 +82,7 @@ def _gold(row: Mapping[str, Any]) -> str:
 def _convert(row: Row, number: int, split: str, folder: Path, single_turn: bool) -> Row | str:
     """Write the database of a row; return why the row is of no use, if so."""
     if not all(isinstance(row[column], str) for column in COLUMNS):
-        return "a value that is no text"
+        return "a value that is not text"
     question, context, gold = (row[column].strip() for column in COLUMNS)
     file = folder / f"{hashlib.blake2b(context.encode(), digest_size=12).hexdigest()}.db"
     try:

@@ -41,8 +41,8 @@ _PROBABILITY_TOLERANCE = Fraction(1, 100)  # relative
 def earns_by_a_constant(answer: str, dataset: str, solution: str) -> bool:
     """Whether the dataset's verifier would pay for an answer that has nothing to do with the problem.
 
-    "coin_flip" takes "0" for the beginning of any small probability, "complex_arithmetic" a distance that is no number,
-    and "game_of_life_halting" any text but an empty one.
+    "coin_flip" accepts "0" for any small probability, "complex_arithmetic" accepts "nan", and "game_of_life_halting"
+    accepts any text that is not empty.
     """
     if dataset == "game_of_life_halting":
         return answer != solution

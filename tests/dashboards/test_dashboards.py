@@ -1,4 +1,4 @@
-"""The dashboard's metrics are those of the reward server and the exporter, and its files fit together."""
+"""The reward server and the exporter have every metric of the dashboard, and its files fit together."""
 
 from __future__ import annotations
 
