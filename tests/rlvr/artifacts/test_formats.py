@@ -17,7 +17,7 @@ from rlvr.artifacts.resumption import RunStatus, choose_resumption
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
-from scripts import evaluate, report, rollouts
+from scripts import evaluate, report
 from tests.conftest import REPOSITORY
 from tests.support.report_runs import write_run
 
@@ -47,13 +47,12 @@ def later(run_dir: Path) -> Path:
     [
         lambda folder: report.main([str(folder)]),
         lambda folder: report.main([str(folder.with_name("other")), str(folder)]),
-        lambda folder: rollouts.main([str(folder)]),
-        lambda folder: evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(folder)]),
+        lambda folder: evaluate.main(["--config", DEMO, "--limit", "1", "--output", str(folder)]),
         lambda folder: evaluate.main(
             ["--config", DEMO, "--adapter", str(folder / "adapter"), "--output", str(folder.with_name("new"))]
         ),
     ],
-    ids=["report", "comparison", "rollouts", "evaluate into it", "evaluate its adapter"],
+    ids=["report", "comparison", "evaluate into it", "evaluate its adapter"],
 )
 def test_a_run_of_a_later_version_is_refused_in_one_sentence(
     later: Path, command: Callable[[Path], int], capsys: pytest.CaptureFixture[str]
@@ -124,6 +123,6 @@ def test_a_trained_run_with_a_damaged_status_continues_from_its_checkpoint(tmp_p
 def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_status(tmp_path, "running")
     (tmp_path / "evaluation.json").write_text("{}")
-    assert evaluate.main(["--config", DEMO, "base", "--limit", "1", "--output", str(tmp_path)]) == 2
+    assert evaluate.main(["--config", DEMO, "--limit", "1", "--output", str(tmp_path)]) == 2
     assert "ame another folder" in capsys.readouterr().err
     assert (tmp_path / "evaluation.json").read_text() == "{}"

@@ -231,7 +231,7 @@ def test_a_reward_receives_the_columns_of_the_data_alone() -> None:
     reward = Reward("r", r, columns=("final_answer",), options={"scale": 2})
     written = {"r": 1.0, "rewards/r": 1.0, "advantage": 0.5, "step": 3, "correct": True, "scale": 7}
     score([{"prompt": "p", "completion": "c", "final_answer": "4", "difficulty": "hard", **written}], [reward])
-    assert seen.keys() - {"log_extra", "log_metric"} == {"prompts", "difficulty", "scale"}
+    assert seen.keys() - {"log_extra", "log_metric"} == {"prompts", "completion_ended", "difficulty", "scale"}
     assert (seen["difficulty"], seen["scale"]) == (["hard"], 2)
 
 
