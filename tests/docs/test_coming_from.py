@@ -17,6 +17,7 @@ from rlvr.config import foreign_keys, foreign_rewards
 from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
+from scripts import convert_recipe, sagemaker
 from tests.docs.test_docs import BLOCK, FILE, REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "coming-from.md").read_text(encoding="utf-8")
@@ -59,20 +60,20 @@ def test_the_recipes_of_the_page_are_those_experiments() -> None:
 
 @pytest.mark.slow
 def test_every_command_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python run_grpo.py` is run in this process, which has torch and TRL imported already."""
+    """`python SCRIPT` is run in this process, which has torch and TRL imported already."""
     for name, content in FILE.findall(PAGE):
         (tmp_path / name).write_text(content, encoding="utf-8")
-    for folder in ("scripts", "models"):
-        (tmp_path / folder).symlink_to(REPOSITORY / folder)
+    (tmp_path / "models").symlink_to(REPOSITORY / "models")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     blocks = [block for language, block in BLOCK.findall(PAGE) if language == "bash"]
     assert len(blocks) >= 3
+    scripts = {"run_grpo.py": run_grpo.main, "scripts/convert_recipe.py": convert_recipe.main}
+    scripts["scripts/sagemaker.py"] = sagemaker.main
     for block in blocks:
         _, script, *words = shlex.split(block.replace("\\\n", ""))
-        if script == "run_grpo.py":
-            assert run_grpo.main(words) == 0
+        if script in scripts:
+            assert scripts[script](words) == 0
         else:
             subprocess.run(["bash", "-euc", block], check=True)
     options = {"path": "code.jsonl", "columns": {"prompt": "problem_statement", "tests": "tests"}, "test_fraction": 0.0}

@@ -65,6 +65,7 @@ class NotebookSession:
         self.client = nbclient.NotebookClient(self.notebook, timeout=600, kernel_name=kernel, resources=place)
         (self.parameters,) = (cell for cell in self.notebook.cells if "parameters" in cell.metadata.get("tags", []))
         steps = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--evaluation.rows", "8"]
+        steps += ["--task.train_rows", "64"]
         self.set(
             RECIPE="recipes/demo-arithmetic.yaml",
             OVERRIDES=[*steps, "--output_dir", str(folder)],

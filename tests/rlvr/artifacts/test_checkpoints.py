@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.resumption import EXIT_INTERRUPTED, Resumption, RunStatus, agree, choose_resumption
+from rlvr.artifacts.resumption import EXIT_INTERRUPTED, RunStatus, choose_resumption
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
+from tests.conftest import Command
 
 ROWS = Dataset.from_dict({"prompt": ["one", "two"]})
 
@@ -280,18 +281,21 @@ def test_a_failure_after_training_keeps_the_status_trained(tmp_path: Path) -> No
     assert (tmp_path / "failure.txt").read_text() == "Traceback …"
 
 
-def _agree_in_process(rank: int, port: int, place: str, answers: Any) -> None:
-    from accelerate import PartialState
+AGREE = """
+import sys
+from pathlib import Path
+from accelerate import PartialState
+from rlvr.artifacts.resumption import Resumption, agree
+from rlvr.errors import InputError
 
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "ACCELERATE_USE_CPU": "true"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
-    PartialState(cpu=True)
-    try:
-        agree(Resumption(Path(place)), 2)
-        answers.put("agreed")
-    except InputError as error:
-        answers.put(str(error))
-    PartialState().destroy_process_group()
+PartialState(cpu=True)
+try:
+    agree(Resumption(Path(sys.argv[1])), 2)
+    print("agreed")
+except InputError as error:
+    print(error)
+PartialState().destroy_process_group()
+"""
 
 
 @pytest.mark.slow
@@ -302,18 +306,23 @@ def _agree_in_process(rank: int, port: int, place: str, answers: Any) -> None:
         (("a/checkpoint-3", "a/checkpoint-4"), "process 0: checkpoint-3; process 1: checkpoint-4"),
     ],
 )
-def test_processes_that_see_different_folders_all_fail(places: tuple[str, str], phrase: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    processes = [context.Process(target=_agree_in_process, args=(rank, port, places[rank], answers)) for rank in (0, 1)]
-    for process in processes:
-        process.start()
-    results = [answers.get(timeout=300) for _ in processes]
-    for process in processes:
-        process.join()
+def test_processes_that_see_different_folders_all_fail(
+    command: Command, tmp_path: Path, places: tuple[str, str], phrase: str
+) -> None:
+    (tmp_path / "agree.py").write_text(AGREE)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            command(tmp_path / "agree.py", place),
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            text=True,
+            stdout=subprocess.PIPE,
+        )
+        for rank, place in enumerate(places)
+    ]
+    results = [process.communicate(timeout=300)[0] for process in processes]
     assert all(phrase in result for result in results), results
 
 

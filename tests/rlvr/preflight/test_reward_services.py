@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from rlvr.preflight.reward_services import contact_services
 from rlvr.scoring.backends.base import differing_file
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
+from tests.support.locks import locked_by_another_process
 from tests.support.reward_servers import RewardServer
 
 RECIPE = load_recipe("recipes/demo-programs.yaml")
@@ -122,21 +121,8 @@ def test_a_server_that_restarts_with_another_file_in_another_folder_is_named(
 
 
 def test_a_check_warns_of_a_living_run_in_the_output_folder(tmp_path: Path) -> None:
-    program = f"""if 1:
-        from pathlib import Path
-        from rlvr.artifacts.run_lock import lock_run
-        with lock_run(Path({str(tmp_path / "run")!r})):
-            print("locked", flush=True)
-            input()"""
-    other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     recipe = load_recipe("recipes/demo-arithmetic.yaml", ["--output_dir", str(tmp_path / "run")])
-    try:
-        assert other.stdout is not None and other.stdout.readline() == "locked\n"
-        with prepare_run(recipe, only_check=True) as run:
-            [warning] = [remark for remark in run.remarks if remark.level == "warning"]
-        assert (warning.kind, warning.key) == (
-            "run-in-use",
-            "output_dir",
-        ) and f"process {other.pid} on" in warning.message
-    finally:
-        other.communicate("\n", timeout=100)
+    with locked_by_another_process(tmp_path / "run") as other, prepare_run(recipe, only_check=True) as run:
+        [warning] = [remark for remark in run.remarks if remark.level == "warning"]
+    assert (warning.kind, warning.key) == ("run-in-use", "output_dir")
+    assert f"process {other} on" in warning.message

@@ -146,7 +146,7 @@ SOUND: dict[str, Check] = {
 
 def sums(check: Check | None = None) -> Task:
     """Sums, with reference answers in the form that the check reads."""
-    pairs = [(17 * row % 40 + 3, 11 * row % 30 + 7) for row in range(96)]
+    pairs = [(17 * row % 40 + 3, 11 * row % 30 + 7) for row in range(48)]
     task = task_of([f"What is {a} plus {b}?" for a, b in pairs], [str(a + b) for a, b in pairs])
     right = [form for form in FORMS if check is not None and check(form.format("42"), "42", "What is 20 plus 22?") >= 1]
     return replace(task, gold=(lambda row: right[0].format(row["final_answer"])) if right else None)
@@ -154,8 +154,8 @@ def sums(check: Check | None = None) -> Task:
 
 def choices() -> Task:
     """Four choices, of which B is right in 40 % of the rows."""
-    golds = ["ABBCDBABCDB"[row % 11] for row in range(96)]
-    return task_of([f"Which one is it in case {row}? A) one B) two C) three D) four" for row in range(96)], golds)
+    golds = ["ABBCDBABCDB"[row % 11] for row in range(48)]
+    return task_of([f"Which one is it in case {row}? A) one B) two C) three D) four" for row in range(48)], golds)
 
 
 def task_of(prompts: Sequence[str], golds: Sequence[str]) -> Task:
@@ -239,7 +239,7 @@ def test_a_guess_is_no_attack() -> None:
 
 
 def test_prompts_that_hold_their_answers_are_found() -> None:
-    golds = [str(1000 + row) for row in range(96)]
+    golds = [str(1000 + row) for row in range(48)]
     findings = attacked(task_of([f"Case {gold}. The answer: {gold}" for gold in golds], golds), own(math_correctness))
     assert findings.verdict == "broken" and findings.cheapest is not None and findings.cheapest.is_leak
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -15,11 +16,11 @@ from rlvr.sagemaker import plan as planning
 from rlvr.sagemaker.cost import cost_lines
 from rlvr.sagemaker.plan import make_plan
 from rlvr.sagemaker.request import request_problems
+from scripts import sagemaker
 from tests.conftest import REPOSITORY, Run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 GSM8K = REPOSITORY / "recipes" / "gsm8k-qwen2.5-1.5b-instruct-qlora.yaml"
-SCRIPT = "scripts/sagemaker.py"
 WHERE = ["--role", "arn:aws:iam::111122223333:role/x", "--bucket", "b", "--region", "us-east-1"]
 SETTINGS = [
     *("--sagemaker.role", "arn:aws:iam::111122223333:role/x", "--sagemaker.bucket", "bucket"),
@@ -30,22 +31,27 @@ SMALL = ["--sagemaker.instance_type", "ml.m5.xlarge"]
 
 
 @pytest.fixture
-def no_aws(tmp_path: Path) -> dict[str, str]:
+def no_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment without credentials or configuration, in which AWS is unreachable."""
     emptied = {name: "" for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"}
-    return {
-        **emptied,
+    nowhere = {
         "HOME": str(tmp_path),
         "AWS_CONFIG_FILE": str(tmp_path / "none"),
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
     }
-
-
-def test_a_plan_is_complete_without_aws(no_aws: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in no_aws.items():
+    for name, value in (emptied | nowhere).items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def call_plan(call_main: Run, no_aws: None) -> Run:
+    return functools.partial(call_main, sagemaker.main, "plan", cwd=REPOSITORY)
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_a_plan_is_complete_without_aws() -> None:
     with make_plan(DEMO, [*SETTINGS, "--sagemaker.instance_type", "ml.m5.xlarge"]) as plan:
         assert plan.problems == []
         printed = "\n".join(plan.lines())
@@ -65,13 +71,9 @@ def test_a_plan_is_complete_without_aws(no_aws: dict[str, str], monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_a_plan_without_the_model_on_this_machine_has_a_valid_request(run_script: Run, no_aws: dict[str, str]) -> None:
-    run = run_script(
-        *(SCRIPT, "plan", "--config", GSM8K),
-        *WHERE,
-        *("--instance_type", "ml.g6e.12xlarge", "--sagemaker.spot", "true", "--json"),
-        env=no_aws,
-    )
+def test_a_plan_without_the_model_on_this_machine_has_a_valid_request(call_plan: Run) -> None:
+    words = ("--instance_type", "ml.g6e.12xlarge", "--sagemaker.spot", "true", "--json")
+    run = call_plan("--config", GSM8K, *WHERE, *words)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Traceback" not in run.stderr
     printed = json.loads(run.stdout)
@@ -114,21 +116,18 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
         assert caught.value.problems == tuple(plan.problems)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--sagemaker.instance_type", "ml.g5.xlarge"], ["--sagemaker.instance_type=ml.g5.xlarge"]]
 )
-def test_a_key_in_its_short_and_its_long_form_is_refused(
-    run_script: Run, no_aws: dict[str, str], words: list[str]
-) -> None:
-    run = run_script(SCRIPT, "plan", "--config", GSM8K, "--instance_type", "ml.m5.xlarge", *words, env=no_aws)
+def test_a_key_in_its_short_and_its_long_form_is_refused(call_plan: Run, words: list[str]) -> None:
+    run = call_plan("--config", GSM8K, "--instance_type", "ml.m5.xlarge", *words)
     assert run.returncode == 2 and "--instance_type is short for --sagemaker.instance_type" in run.stderr, run.stderr
 
 
 @pytest.mark.slow
-def test_an_apostrophe_on_the_command_line_is_part_of_the_value(run_script: Run, no_aws: dict[str, str]) -> None:
+def test_an_apostrophe_on_the_command_line_is_part_of_the_value(call_plan: Run) -> None:
     words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
-    run = run_script(SCRIPT, "plan", "--config", GSM8K, *words, env=no_aws)
+    run = call_plan("--config", DEMO, *words)
     assert run.returncode == 2 and "Traceback" not in run.stderr
     for key in ("role", "bucket", "region"):
         assert f'sagemaker.{key} is "it\'s",' in run.stderr

@@ -14,7 +14,7 @@ from rlvr import evaluate_models
 from rlvr.artifacts.evaluation import read_evaluation
 from rlvr.errors import InputError
 from rlvr.tracking import mlflow_run
-from rlvr.tracking.final_results import Results, add_results, metrics_of_results
+from rlvr.tracking.final_results import Results, _collect, add_results, metrics_of_results
 from rlvr.tracking.tracked_run import default_tracking_uri, remember_run, store_file, tracked_run
 
 EVALUATION = {
@@ -94,7 +94,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     assert add_results(run_dir, run_dir) == [f"added to the run in MLflow at {uri}"]
     elsewhere = tmp_path / "evaluations" / "hundred"
     write(elsewhere / "evaluation.json", EVALUATION)
-    assert add_results(run_dir, elsewhere) == [f"added to the run in MLflow at {uri}"]
+    mlflow_run.send_results(run_dir, _collect(run_dir, elsewhere, tmp_path, all_answers=False))
     file = store_file(uri)
     assert file is not None
     with sqlite3.connect(file) as database:
@@ -134,8 +134,8 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     write(run / "evaluation.json", EVALUATION)
     assert add_results(run, run) == [], "the run was never in MLflow"
     remember_run(run, "mlflow", run_id="abc")
-    [message] = add_results(run, run)
-    assert "sqlite:///" in message and "MLFLOW_TRACKING_URI" in message
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_URI"):
+        mlflow_run.send_results(run, Results())
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 

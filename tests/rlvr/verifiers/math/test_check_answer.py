@@ -285,8 +285,8 @@ RENDERINGS = {
 
 @pytest.mark.parametrize("rendering", RENDERINGS)
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_every_solution_of_gsm8k_is_right_for_its_own_row_and_wrong_for_the_next(split: str, rendering: str) -> None:
-    rows = gsm8k(split)
+def test_solutions_of_gsm8k_are_right_for_their_own_row_and_wrong_for_the_next(split: str, rendering: str) -> None:
+    rows = gsm8k(split)[:: 1 if rendering == "as in the file" else 8]
     for (solution, gold), (_, next_gold) in zip(rows, rows[1:] + rows[:1], strict=True):
         work = one_paragraph(solution)
         completion = RENDERINGS[rendering].format(solution=solution, work=work, gold=gold, digits=gold.replace(",", ""))
