@@ -5,8 +5,8 @@
 
 The query is the last complete code block of the model's own turn, or the whole turn if there is none. It runs on a copy
 of the database in the sandbox (docs/sandbox.md), which it can only read. Rows are compared as a multiset, in order if
-`gold_query` ends in ORDER BY. Names of columns don't count; types and NULL do. Numbers are equal if they differ by
-rounding alone (1e-9).
+`gold_query` ends in ORDER BY. Names of columns don't count; their order, types and NULL do. Numbers are equal if they
+differ by rounding alone (1e-9).
 
 `SELECT 42` is the cheap exploit: it is right if the answer is 42. So the query also runs on halves of the database, and
 has to be right wherever the reference's result changes (rlvr/verifiers/sql_judge.py).

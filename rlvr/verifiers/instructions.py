@@ -8,6 +8,8 @@ are here. `language:response_language` is not: it needs a language detector. Wha
 - A sentence ends at . ! ? and their like, except after initials, list numbers and common abbreviations. IFEval uses a
   trained model.
 - english_capital and english_lowercase check the case alone, not that the text is English.
+- A capital word is letters and digits, also with - or ' inside: "AI/ML" is two, "I'M" one. IFEval's words differ.
+- "* * *" divides paragraphs as "***" does.
 - Keywords are text; IFEval takes them for regular expressions.
 - Counts also have the relations of RLVR-IFeval: "at most", "around" (within a tenth) and "exactly".
 
