@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from rlvr.verifiers.code import judge
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONTAINER = Path(__file__).parents[2] / "support" / "default_container.py"
 # A few attacks and honest programs. test_attacks.py runs the whole suite.
@@ -77,6 +79,13 @@ def test_root_in_a_default_container(off: str, level: str) -> None:
     report = run_as(sys.executable, str(CONTAINER), off=off)
     assert report["wrong"] == {}, report["sandbox"]
     assert report["level"] == level
+
+
+@needs_root
+def test_a_program_of_root_is_not_roots() -> None:
+    program = "import os\nprint(0 in [*os.getresuid(), *os.getresgid(), *os.getgroups()])"
+    judgement = judge(program, language="python", tests=[{"input": "", "output": "False"}])
+    assert list(judgement.verdicts) == ["AC"]
 
 
 @pytest.mark.slow
