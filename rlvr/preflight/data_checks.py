@@ -88,7 +88,7 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
     validate_rows = companion_function(reward.function, "validate_rows")
     if validate_rows is None:
         return
-    wanted = inspect.signature(validate_rows).parameters
+    wanted = inspect.signature(validate_rows).parameters.keys() - reward.defaults.keys()
     for split in SPLITS:
         rows = task.split(split)
         if len(rows) == 0:

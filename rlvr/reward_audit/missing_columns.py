@@ -16,7 +16,7 @@ from rlvr.errors import InputError
 from rlvr.formatting import one_line
 from rlvr.reward_audit.completions import key_of, prompt_key, prompt_or_question
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import named_parameters
+from rlvr.scoring.signature import columns_read
 
 
 def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[[], Task], task: str) -> str | None:
@@ -46,10 +46,7 @@ def fill_columns(rows: Sequence[Row], rewards: Sequence[Reward], load: Callable[
     needed = sorted({column for reward in rewards for column in reward.columns} - {"prompt", "completion"})
     if any(reward.applies_to is not None for reward in rewards):
         needed.append(TASK)
-    options = [named_parameters(reward.function, required=False).items() for reward in rewards]
-    # An option with a number as its default is a setting; the others may be columns of the task.
-    settable = {name for own in options for name, one in own if not isinstance(one.default, bool | int | float)}
-    optional = sorted(settable.difference(needed, *(reward.options for reward in rewards)))
+    optional = sorted({column for reward in rewards for column in columns_read(reward)}.difference(needed))
     lacking = {}
     for number, row in enumerate(rows):
         names = [name for name in needed if row.get(name) is None] + [name for name in optional if name not in row]

@@ -8,7 +8,7 @@ A name is one of
   a factory of rewards: it is called with the options.
 
 A function's signature says what it needs: parameters without a default are columns of the data, keyword-only parameters
-with a default are options.
+with a default are options. An option that may be a list, or whose default is None, may also be a column.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
 from rlvr.scoring.reward import MODULE_FIX, Reward, own_traceback
-from rlvr.scoring.signature import named_parameters, parameters, required_columns
+from rlvr.scoring.signature import annotation_of, may_be_column, named_parameters, parameters, required_columns
 
 
 def load_tasks(specs: Sequence[TaskSpec]) -> Task:
@@ -153,11 +153,13 @@ def load_reward(spec: RewardSpec) -> Reward:
             kind="not-a-reward",
             key=spec.name,
         )
-    check_options("reward", spec.name, where, options, named_parameters(target, required=False))
+    optional = named_parameters(target, required=False)
+    check_options("reward", spec.name, where, options, optional)
     return Reward(
         name=spec.name,
         function=target,
         options=options,
+        defaults={name: one.default for name, one in optional.items() if not may_be_column(one)},
         columns=required_columns(target),
         weight=spec.weight,
         gate=spec.gate,
@@ -333,8 +335,5 @@ def check_options(
             hint = foreign_keys.removed_options().get(key, hint)
             message = f"The {kind} {at} has no option {key!r}; {hint}"
             raise InputError(message, kind="unknown-option", key=key)
-        annotation = known[key].annotation
-        if isinstance(annotation, type):
-            annotation = annotation.__name__
-        if isinstance(annotation, str) and (fault := value_types.mismatch(value, annotation)):
+        if fault := value_types.mismatch(value, annotation_of(known[key])):
             raise InputError(f"The {kind} {at}: its option {key} {fault}.", kind="invalid-option", key=key)

@@ -36,6 +36,7 @@ class Reward:
         name: as the recipe writes it.
         function: the TRL reward function itself.
         options: keyword arguments added to every call.
+        defaults: of options that no column of the data replaces.
         columns: the columns of the data that the function asks for.
         weight, gate, where, applies_to: see `rlvr.config.specs.RewardSpec`.
         spec: from which another process loads the same reward; None for a function that only this process has (a
@@ -45,6 +46,7 @@ class Reward:
     name: str
     function: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     weight: float = 1.0
     gate: str | None = None
@@ -79,7 +81,7 @@ class Reward:
         """
         try:
             # An option holds for all rows, whatever a column of its name says.
-            named = {**kwargs, **self.options}
+            named = {**kwargs, **self.defaults, **self.options}
             returned = await_value(self.function(prompts=prompts, completions=completions, **named))
         except Exception as error:
             raise RewardError(f"The reward {self.name} raised {type(error).__name__}: {error}") from error

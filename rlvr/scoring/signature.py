@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlvr.config.value_types import mismatch
 from rlvr.data.task import FROM_TRAINER
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
 def columns_read(reward: Reward) -> set[str]:
     """The columns that a reward reads: its parameters, less the options that the recipe sets.
 
-    A parameter with a default is a column if the data has one of its name.
+    An option may be a column (see `rlvr.scoring.registry`).
     """
-    return {*reward.columns, *named_parameters(reward.function, required=False)} - reward.options.keys()
+    read = {*reward.columns, *named_parameters(reward.function, required=False)}
+    return read - reward.options.keys() - reward.defaults.keys()
 
 
 def named_parameters(function: Callable[..., Any], *, required: bool) -> dict[str, inspect.Parameter]:
@@ -42,6 +44,21 @@ def named_parameters(function: Callable[..., Any], *, required: bool) -> dict[st
         and name not in FROM_TRAINER
         and (parameter.default is parameter.empty) == required
     }
+
+
+def annotation_of(parameter: inspect.Parameter) -> str:
+    """The annotation as text; "Any" if there is none."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return "Any"
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def may_be_column(parameter: inspect.Parameter) -> bool:
+    """Whether a column of the data may take the place of an option: it may be a list by its type, or has no value."""
+    if parameter.default is None:
+        return True
+    return parameter.annotation is not parameter.empty and mismatch([], annotation_of(parameter)) is None
 
 
 def visible_names(function: Callable[..., Any]) -> frozenset[str] | None:

@@ -212,6 +212,7 @@ def call_reward(reward: Reward, arguments: Mapping[str, Any], state: Mapping[str
                 "trainer_state": SimpleNamespace(**state),
                 "log_extra": log_extra,
                 "log_metric": log_metric,
+                **reward.defaults,
                 **reward.options,  # for all rows, whatever a column of such a name says
             }
         )

@@ -38,7 +38,8 @@ LENGTH = """
 def test_a_file_by_path_is_loaded_and_its_options_bound(tmp_path: Path) -> None:
     path = reward_file(tmp_path, LENGTH)
     reward = load_reward(RewardSpec(str(path), options={"limit": 3, "scale": 2}))
-    assert reward(["p", "p"], ["abc", "abcd"], final_answer=["1", "2"]) == [2.0, 0.0]
+    assert reward(["p", "p"], ["abc", "abcd"], final_answer=["1", "2"], limit=[9, 9]) == [2.0, 0.0]
+    assert load_reward(RewardSpec(str(path)))(["p"], ["abc"], final_answer=["1"], limit=[1], scale=[0]) == [1.0]
     assert reward.columns == ("final_answer",)
     assert reward.__name__ == "length_reward"
 
