@@ -128,7 +128,7 @@ class Stages:
         )
         if self.is_main:
             record_training_rows(self.folder, prepared.task.train)
-        self.status.update("trained" if resumption.trained else "running", saved=self.model_folder.name)
+        self.status.update("trained" if resumption.saved else "running", saved=self.model_folder.name)
         self.stop.install_handlers()
         outcome: Outcome = "FAILED"
         try:
@@ -136,7 +136,7 @@ class Stages:
                 self.tracker.start()
             self.measure_base()
             self.stop.raise_if_requested()  # its exception may be lost: console.remembered_interrupts
-            if not resumption.trained:
+            if not resumption.saved:
                 self.train()
             self.measure_trained()
             self.stop.raise_if_requested()

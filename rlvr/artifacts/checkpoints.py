@@ -1,25 +1,32 @@
 """Checkpoint folders: list, verify, mark as complete, delete.
 
 A checkpoint counts only with `complete.json`, which is written last, after every process has written its part. The file
-lists the other files with their sizes, and the run's identity. So a half-written checkpoint, or one that lost a file on
-its way through a bucket, is detected, and a checkpoint of another recipe is refused.
+lists the other files with their sizes and digests, and the run's identity. So a half-written or damaged checkpoint is
+detected, and a checkpoint of another recipe is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from xxhash import xxh3_64
+
 from rlvr.artifacts import directory
 from rlvr.artifacts.identity import Identity
+from rlvr.artifacts.sealed_json import file_digest
 
 MARKER = "complete.json"
 PREFIX = "checkpoint-"
+DIGESTS = "xxh3_64"  # key of the digests in `complete.json` and run.json: fast, and no defence against an attacker
+_PROCESS = re.compile(r"(?:rng_state|between_steps|pp_rank|/_)_(\d+)")  # transformers, ours, DeepSpeed, FSDP2
 
 
 def list_checkpoints(output_dir: Path) -> list[Path]:
@@ -40,11 +47,10 @@ def why_incomplete(folder: Path) -> str | None:
         return "there is no such folder"
     if not (folder / MARKER).is_file():
         return f"it has no {MARKER}, which is written last: the run ended while it was being saved"
-    try:
-        sizes = read_marker(folder)["files"]
-    except (ValueError, KeyError):
-        return f"its {MARKER} can't be read"
-    for name, size in sizes.items():
+    content = directory.read_json(folder / MARKER)
+    if not isinstance(content.get("files"), dict) or not directory.is_sealed(content):
+        return f"its {MARKER} can't be read: its content is incomplete or wrong"
+    for name, size in content["files"].items():
         file = folder / name
         if not file.is_file():
             return f"its file {name} is missing"
@@ -53,21 +59,45 @@ def why_incomplete(folder: Path) -> str | None:
     return None
 
 
-def missing_process_file(folder: Path) -> str | None:
-    """The file of a process on another machine that is missing, as half a sentence.
+def digests_of(folder: Path, process: int = 0) -> dict[str, str]:
+    """The digest of each file that a process wrote: one with its number, and for process 0 all without a number."""
+    names = [path.relative_to(folder).as_posix() for path in _files(folder) if path.name != "README.md"]
+    return {name: file_digest(folder / name, xxh3_64) for name in names if _process_of(name) == process}
 
-    The marker can't list files on the disks of other machines. Call this when a run begins: a bucket or a shared folder
-    has then brought all parts together.
+
+def find_damage(folder: Path, digests: Mapping[str, str], processes: Collection[int]) -> str | None:
+    """The first damaged file of some processes, as half a sentence. Call it when a run begins: it reads the files.
+
+    A bucket or a shared folder has then brought together what machines wrote to their own disks.
     """
-    content = read_marker(folder)
-    identity = content.get("identity")
-    if not isinstance(identity, dict) or process_file(folder, 0).name not in content.get("files", ()):
-        return None  # the number of processes is unknown, or the checkpoint has no such files
-    processes = int(identity.get("processes", 1))
-    missing = [process for process in range(processes) if not process_file(folder, process).is_file()]
-    if not missing:
-        return None
-    return f"its file {process_file(folder, missing[0]).name} is missing, which process {missing[0]} wrote"
+    for name in (name for name in digests if _process_of(name) in processes):
+        try:
+            if file_digest(folder / name, xxh3_64) != digests[name]:
+                return f"its file {name} is damaged: its content is not what was saved"
+        except OSError as error:
+            return f"its file {name} can't be read: {error.strerror}"
+    for file in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
+        if _process_of(file.name) in processes and _is_refused(file):
+            return f"its file {file.name} can't be loaded: it is damaged, or holds more than tensors and numbers"
+    return None
+
+
+def _process_of(name: str) -> int:
+    number = _PROCESS.search(name)
+    return int(number[1]) if number else 0
+
+
+def _is_refused(file: Path) -> bool:
+    """Whether PyTorch refuses a pickle where transformers loads it. The tensors themselves are not read."""
+    import torch
+    from transformers.trainer_pt_utils import safe_globals
+
+    try:
+        with safe_globals() if file.name.startswith("rng_state") else nullcontext():
+            torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:  # a damaged pickle may raise any
+        return True
+    return False
 
 
 def process_file(folder: Path, process: int) -> Path:
@@ -75,21 +105,29 @@ def process_file(folder: Path, process: int) -> Path:
     return folder / f"between_steps_{process}.pt"
 
 
-def mark_complete(folder: Path, step: int, identity: Identity, *, save_s: float | None = None) -> None:
+def mark_complete(
+    folder: Path,
+    step: int,
+    identity: Identity,
+    digests: Mapping[str, str] | None = None,
+    *,
+    save_s: float | None = None,
+) -> None:
     """Mark a checkpoint as complete. Call it after every process has written its part.
 
     Args:
+        digests: what `digests_of` returned on all processes; default: on this one.
         save_s: seconds that saving took, by which a continuation plans its own saves.
     """
     content = {
-        "format": directory.FORMAT,
         "step": step,
         "files": {str(file.relative_to(folder)): file.stat().st_size for file in _files(folder)},
+        DIGESTS: digests_of(folder) if digests is None else digests,
         "identity": asdict(identity),
         "versions": directory.versions(),
         "save_s": save_s,
     }
-    directory.write_json(folder / MARKER, content)
+    directory.write_json(folder / MARKER, directory.seal(content, directory.FORMAT))
 
 
 def read_marker(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ left) or "done". `format` counts the versions of the directory's layout.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -72,13 +73,14 @@ def prepare(
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """Read run.json; None if it is missing or damaged.
+    """Read run.json; None if it is missing or can't be read.
 
     Raises:
         InputError: of kind "later-format".
     """
     content = dict(read_json(folder / STATUS))
-    check_format(content.pop("format", FORMAT), folder)
+    check_format(content.pop("format", FORMAT), folder / STATUS)
+    content.pop("sha256", None)
     return content if "status" in content else None
 
 
@@ -99,7 +101,24 @@ def check_format(format: object, folder: Path) -> None:
 
 def write_status(folder: Path, status: str, **facts: Any) -> None:
     """Replace run.json. Call it in the main process only."""
-    write_json(folder / STATUS, {"format": FORMAT, "status": status, **facts})
+    write_json(folder / STATUS, seal({"status": status, **facts}, FORMAT))
+
+
+def content_digest(content: Any) -> str:
+    """sha256 of the canonical JSON of a content."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal(content: Mapping[str, Any], format: int) -> dict[str, Any]:
+    """Add `format` and `sha256`."""
+    content = {"format": format, **content}
+    return {**content, "sha256": content_digest(content)}
+
+
+def is_sealed(content: Mapping[str, Any]) -> bool:
+    """Whether a content fits its `sha256`; earlier versions wrote none."""
+    return content.get("sha256") in (None, content_digest({key: content[key] for key in content if key != "sha256"}))
 
 
 def read_json(path: Path) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the lines; none if the file is missing.
 
-    A killed run leaves half a line at the end. Reading stops at the first line that is not a JSON object with a step.
+    Left out are lines that are not a JSON object with a step: a killed run leaves half a line at the end.
     """
     if not path.is_file():
         return []
@@ -20,10 +20,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
         except json.JSONDecodeError:
-            break
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            break
-        lines.append(line)
+            continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
     return lines
 
 

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from rlvr.artifacts.directory import content_digest
 from rlvr.artifacts.result_record import ResultRecord, digested_keys
-from rlvr.artifacts.sealed_json import content_digest
 from rlvr.config import project
 from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_text import RecipeText

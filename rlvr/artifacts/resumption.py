@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlvr import console
 from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.identity import Identity, more_training
+from rlvr.artifacts.sealed_json import damaged
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
+from rlvr.formatting import mapping
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the same command can continue
 MAX_DIFFERENCES = 8  # that a message lists
@@ -51,9 +57,11 @@ class RunStatus:
         """Record a status: "running", "trained" (only the evaluation is left), "done" …"""
         self.facts = {"status": status, **facts}
         if self.writes:
+            if status == "trained":
+                facts[checkpoints.DIGESTS] = checkpoints.digests_of(self.folder / facts["saved"])
             identity = asdict(self.identity)
             origins = {"machine": self.machine, "origin": self.origin, **self.files}
-            directory.write_status(self.folder, **self.facts, **origins, identity=identity)
+            directory.write_status(self.folder, status, **facts, **origins, identity=identity)
 
     def changed_files(self) -> list[str]:
         """The rewards, environments and modules whose files differ from those that run.json names."""
@@ -111,29 +119,60 @@ class Resumption:
 
     Attributes:
         checkpoint: folder to continue from; None to begin at step 0.
-        trained: training is over and saved; only the evaluation is left.
+        saved: folder of the trained weights, if only the evaluation is left.
         notes: sentences for people.
         extends_finished: the checkpoint is of a run that is done, and this one trains for more steps.
     """
 
     checkpoint: Path | None = None
-    trained: bool = False
+    saved: Path | None = None
     notes: tuple[str, ...] = ()
     extends_finished: bool = False
 
     @property
     def fresh(self) -> bool:
-        return self.checkpoint is None and not self.trained
+        return self.checkpoint is None and self.saved is None
 
 
-def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
+def choose_intact(
+    recipe: Recipe,
+    identity: Identity,
+    state: PartialState,
+    attempt: Callable[[Callable[[], Resumption]], Resumption | None],
+) -> Resumption:
+    """Find where this run begins, skipping folders in which a process finds a damaged file. Collective.
+
+    Each process checks its own files, and the first one of each machine those of the main process, too. `attempt`
+    reports the errors of `choose_resumption`: a process that ended would let the others wait.
+    """
+    from accelerate.utils import gather_object
+
+    processes = {state.process_index, *([0] if state.is_local_main_process else [])}
+    damages: dict[str, str] = {}
+    while True:
+        chosen = attempt(partial(choose_resumption, recipe, identity, damages)) or Resumption()
+        found = []
+        if folder := chosen.checkpoint or chosen.saved:
+            content = checkpoints.read_marker(folder) if chosen.checkpoint else directory.read_status(folder.parent)
+            fault = checkpoints.find_damage(folder, mapping(mapping(content).get(checkpoints.DIGESTS)), processes)
+            found = [(folder.name, fault)] if fault else []
+        found = gather_object(found) if state.num_processes > 1 else found
+        if not found:
+            return chosen
+        damages |= dict(found)
+
+
+def choose_resumption(recipe: Recipe, identity: Identity, damages: Mapping[str, str] | None = None) -> Resumption:
     """Find where `resume_from_checkpoint` lets this run begin. Only reads.
+
+    Args:
+        damages: what is wrong with folders, by their names, as half a sentence.
 
     Raises:
         InputError: of kind "checkpoint-mismatch" (the checkpoint belongs to another recipe, launcher or dataset),
-            "checkpoint-incomplete", or "later-format".
+            "checkpoint-incomplete", "damaged-file" or "later-format".
     """
-    resumption, folder, content = _find_beginning(recipe)
+    resumption, folder, content = _find_beginning(recipe, damages or {})
     if folder is None:
         return resumption
     try:
@@ -149,13 +188,13 @@ def choose_resumption(recipe: Recipe, identity: Identity) -> Resumption:
 def earlier_engine(recipe: Recipe) -> bool | None:
     """Whether the run that this one would continue samples with vLLM; None if it would continue none, or can't."""
     try:
-        _, folder, content = _find_beginning(recipe)
+        _, folder, content = _find_beginning(recipe, {})
         return bool(content["identity"]["recipe"].get("use_vllm")) if folder is not None else None
     except (InputError, LookupError, TypeError):
         return None  # choose_resumption reports it
 
 
-def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[str, Any]]:
+def _find_beginning(recipe: Recipe, damages: Mapping[str, str]) -> tuple[Resumption, Path | None, Mapping[str, Any]]:
     """Where the run begins; with the folder that it continues, and what run.json or the marker says of that run."""
     wanted = recipe.settings["resume_from_checkpoint"]
     status = directory.read_status(recipe.output_dir)
@@ -163,7 +202,7 @@ def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[st
         return Resumption(), None, {}
     if wanted != "auto":
         folder = Path(wanted)
-        if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
+        if fault := checkpoints.why_incomplete(folder) or damages.get(folder.name):
             raise InputError(
                 f"resume_from_checkpoint: {folder} can't be continued: {fault}.",
                 kind="checkpoint-incomplete",
@@ -171,17 +210,24 @@ def _find_beginning(recipe: Recipe) -> tuple[Resumption, Path | None, Mapping[st
                 path=folder,
             )
         return Resumption(folder, notes=(_continues_from(folder),)), folder, checkpoints.read_marker(folder)
+    run_json = recipe.output_dir / directory.STATUS
+    if run_json.exists() and (status is None or not directory.is_sealed(directory.read_json(run_json))):
+        latest = checkpoints.newest_complete(recipe.output_dir)
+        go_on = f"--resume_from_checkpoint {latest} to continue, or " if latest is not None else ""
+        raise damaged(run_json, f"Restore it; or give {go_on}--resume_from_checkpoint never to begin a new run.")
     more = status is not None and more_training(recipe.as_dict(), (status.get("identity") or {}).get("recipe") or {})
     if status is None or (status["status"] == "done" and not more):
         return Resumption(), None, {}
     notes = []
     if status["status"] == "trained" and not more:
         saved = recipe.output_dir / str(status.get("saved"))
-        if (saved / "adapter_config.json").is_file() or (saved / "config.json").is_file():
+        if saved.name in damages:
+            notes.append(f"{saved} is not used: {damages[saved.name]}")
+        elif (saved / "adapter_config.json").is_file() or (saved / "config.json").is_file():
             note = f"training is done ({saved}); only the evaluation is left"
-            return Resumption(trained=True, notes=(note,)), recipe.output_dir, status
+            return Resumption(saved=saved, notes=(note,)), recipe.output_dir, status
     for folder in checkpoints.list_checkpoints(recipe.output_dir):
-        if fault := checkpoints.why_incomplete(folder) or checkpoints.missing_process_file(folder):
+        if fault := checkpoints.why_incomplete(folder) or damages.get(folder.name):
             notes.append(f"{folder.name} is skipped: {fault}")
             continue
         resumption = Resumption(
@@ -212,7 +258,7 @@ def agree(resumption: Resumption, processes: int) -> Resumption:
     if resumption.checkpoint is not None:
         start = resumption.checkpoint.name
     else:
-        start = "the evaluation" if resumption.trained else "step 0"
+        start = "the evaluation" if resumption.saved else "step 0"
     starts = gather_object([start])
     if len(set(starts)) > 1:
         listed = "; ".join(f"process {process}: {start}" for process, start in enumerate(starts))

@@ -8,26 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.directory import write_json
+from rlvr.artifacts.directory import content_digest, seal, write_json
 from rlvr.errors import InputError
 
 
-def file_digest(path: Path) -> str:
-    """sha256 of a file."""
+def file_digest(path: Path, algorithm: str | Callable[[], Any] = "sha256") -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def content_digest(content: Any) -> str:
-    """sha256 of the canonical JSON of a content."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def seal(content: Mapping[str, Any], format: int) -> dict[str, Any]:
-    """Add `format` and `sha256`."""
-    content = {"format": format, **content}
-    return {**content, "sha256": content_digest(content)}
+        return str(hashlib.file_digest(file, algorithm).hexdigest())
 
 
 def write_sealed(path: Path, content: Mapping[str, Any], format: int) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rlvr import console
+from rlvr.artifacts.directory import content_digest
 from rlvr.artifacts.evaluation import (
     MODELS,
     Average,
@@ -28,7 +29,6 @@ from rlvr.artifacts.evaluation import (
 )
 from rlvr.artifacts.evaluation_summary import interval_words
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.artifacts.sealed_json import content_digest
 from rlvr.config.project import PACKAGE
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec

@@ -19,7 +19,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from rlvr import estimates
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.resumption import Resumption, agree, choose_resumption, earlier_engine
+from rlvr.artifacts.resumption import Resumption, agree, choose_intact, earlier_engine
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.batch_plan import reward_batch_timeout
@@ -82,7 +82,7 @@ def prepare_run(
     check_components(components, findings)
     if only_check and target.is_here:
         findings.add(_use_of_output_dir(recipe))
-    identity, resumption = _resume(components, findings, state.num_processes, only_check)
+    identity, resumption = _resume(components, findings, state, only_check)
     task, rewards, metrics, tokenizer = components.task, components.rewards, components.metrics, components.tokenizer
     if identity is None or rewards is None or metrics is None or findings.has_failed(SCORING):
         _check_with_trl(components, findings)  # the rewards can't be tried
@@ -228,7 +228,7 @@ def _try_plugins(components: RunComponents, metrics: Metrics, scorer: Scorer) ->
 
 
 def _resume(
-    components: RunComponents, findings: Findings, processes: int, only_check: bool
+    components: RunComponents, findings: Findings, state: PartialState, only_check: bool
 ) -> tuple[Identity | None, Resumption]:
     """Which run this is, and the checkpoint that all processes agree on; step 0 if that is an error."""
     if components.train is None:
@@ -236,12 +236,12 @@ def _resume(
     recipe, model = components.recipe, None
     if components.config is not None and not (only_check and earlier_engine(recipe) is None):
         model = base_digests(recipe)  # takes seconds for large weights; a mere check needs none
-    identity = Identity.of(recipe, components.train, processes, launch.launcher(), model)
+    identity = Identity.of(recipe, components.train, state.num_processes, launch.launcher(), model)
     if not components.target.is_here or findings.known_problems:
         return identity, Resumption()
-    resumption = findings.attempt(lambda: choose_resumption(components.recipe, identity))
+    resumption = choose_intact(recipe, identity, state, findings.attempt)
     # Collective: a process that did not call it would let the others wait.
-    agreed = findings.attempt(lambda: agree(resumption or Resumption(), processes))
+    agreed = findings.attempt(lambda: agree(resumption, state.num_processes))
     return identity, agreed or Resumption()
 
 

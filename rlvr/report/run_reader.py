@@ -15,7 +15,7 @@ from rlvr.artifacts.directory import read_json, read_status
 from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.errors import InputError
-from rlvr.formatting import hide_secrets, is_number, mapping
+from rlvr.formatting import count, hide_secrets, is_number, mapping
 from rlvr.health.run_metrics import reward_weights, short_name
 from rlvr.report.svg_charts import Series
 
@@ -147,11 +147,10 @@ def _notes(folder: Path, has_recipe: bool, has_text: bool, lines: int, status: A
     log = folder / "metrics.jsonl"
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     damaged = sum(bool(line.strip()) for line in text.splitlines()) - lines
-    if damaged == 1:
+    if damaged == 1 and not text.endswith("\n"):
         notes.append("The last line of metrics.jsonl is incomplete: the run is still in progress, or was killed.")
-    elif damaged > 1:
-        at = f"metrics.jsonl is damaged at line {lines + 1:,}"
-        notes.append(f"{at}: the {damaged:,} lines from there on are ignored.")
+    elif damaged:
+        notes.append(f"metrics.jsonl is damaged: {count(damaged, 'line')} can't be read, so steps are missing.")
     if status is None and has_recipe:
         notes.append("run.json is missing or can't be read, so only the steps show whether the run is complete.")
     return notes

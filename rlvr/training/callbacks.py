@@ -7,7 +7,9 @@ import json
 import math
 import os
 import sys
+import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,8 @@ SESSION_METRICS = frozenset(
 class MetricsFile(TrainerCallback):
     """Write every log event as one JSON object a line: `step`, `time` (Unix seconds) and the metrics by TRL's names.
 
-    Lines after the step that a run resumes from are dropped first, so the file has neither gaps nor repeats. Lines that
-    can't be written, because the disk is full, are kept and written with a later one.
+    Lines after the step that a run resumes from are dropped first, so the file has no repeats; steps whose lines were
+    lost are named. Lines that can't be written, because the disk is full, are kept and written with a later one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,6 +47,10 @@ class MetricsFile(TrainerCallback):
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         temporary.replace(self.path)  # a new file: its readers (rlvr/tracking/metrics_tail.py) begin again
+        logged = Counter(line["step"] for line in state.log_history)
+        if lost := sorted(logged - Counter(line["step"] for line in kept)):
+            steps = textwrap.shorten(", ".join(map(str, lost)), 60, placeholder=" …")
+            console.error(f"  warning: {self.path} has no metrics of step {steps}: the file was damaged or cut off.")
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         logs = {key: value for key, value in (logs or {}).items() if key not in SESSION_METRICS}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 from safetensors import SafetensorError
 
 from rlvr import console
@@ -158,8 +158,9 @@ class CheckpointWriter:
             self._report_failed_save(f"it can't be written ({failure or 'on another process'})")
             return
         accelerator.wait_for_everyone()
+        digests = dict(gather_object([*checkpoints.digests_of(folder, accelerator.process_index).items()]))
         if is_main:
-            checkpoints.mark_complete(folder, step, self.identity, save_s=time.monotonic() - started)
+            checkpoints.mark_complete(folder, step, self.identity, digests, save_s=time.monotonic() - started)
             best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
             checkpoints.rotate(folder.parent, self.keep, best)
         kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from datasets import Dataset
 
 from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.resumption import EXIT_INTERRUPTED, RunStatus, choose_resumption
+from rlvr.artifacts.resumption import EXIT_INTERRUPTED, Resumption, RunStatus, choose_intact, choose_resumption
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
@@ -43,10 +47,16 @@ def checkpoint(recipe: Recipe, step: int, complete: bool = True) -> Path:
     folder = recipe.output_dir / f"checkpoint-{step}"
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(bytes(100))
-    checkpoints.process_file(folder, 0).write_bytes(bytes(10))
+    torch.save({"mean": 0.5}, checkpoints.process_file(folder, 0))
     if complete:
         checkpoints.mark_complete(folder, step, identity(recipe))
     return folder
+
+
+def choose(recipe: Recipe, process: int = 0, processes: int = 1) -> Resumption:
+    """Where a process of a first machine begins that finds damages by itself."""
+    state: Any = SimpleNamespace(process_index=process, num_processes=1, is_local_main_process=process == 0)
+    return choose_intact(recipe, identity(recipe, processes=processes), state, lambda call: call())
 
 
 def write_status(recipe: Recipe, status: str, **facts: Any) -> None:
@@ -71,6 +81,7 @@ def test_the_newest_complete_checkpoint_is_chosen_and_a_skipped_one_is_named(tmp
         (lambda folder: (folder / "weights").unlink(), "weights is missing"),
         (lambda folder: (folder / "weights").write_bytes(bytes(99)), "99 bytes instead of 100"),
         (lambda folder: (folder / checkpoints.MARKER).write_text('{"step": 5, "fi'), "can't be read"),
+        (lambda folder: (folder / checkpoints.MARKER).write_text('{"step": 5, "files": []}'), "can't be read"),
         (lambda folder: (folder / checkpoints.MARKER).unlink(), "the run ended while it was being saved"),
     ],
 )
@@ -167,7 +178,7 @@ def test_a_run_with_more_steps_continues_a_finished_one(
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     write_status(earlier, status, saved="adapter")
     resumption = choose_resumption(longer, identity(longer))
-    assert (resumption.checkpoint is not None, resumption.trained) == (continues, False), why
+    assert (resumption.checkpoint is not None, resumption.saved) == (continues, None), why
     assert any("learning rate" in note for note in resumption.notes) == continues
 
 
@@ -202,7 +213,7 @@ def test_after_training_only_the_evaluation_is_left(tmp_path: Path) -> None:
     assert choose_resumption(run, identity(run)).checkpoint is not None, "the adapter is not there"
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
-    assert choose_resumption(run, identity(run)).trained
+    assert choose_resumption(run, identity(run)).saved == tmp_path / "adapter"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +283,17 @@ def test_a_damaged_status_reads_as_none(tmp_path: Path) -> None:
     assert directory.read_status(tmp_path) is None
 
 
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 1, "status": "run', '{"format": 1}'])
+def test_a_run_whose_status_cannot_be_read_is_not_moved_aside(tmp_path: Path, content: str) -> None:
+    run, folder = recipe(tmp_path), checkpoint(recipe(tmp_path), 5)
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(InputError, match=f"run.json can't be read.*{folder}") as error:
+        choose(run)
+    assert error.value.kind == "damaged-file"
+    for wanted, begins in (("never", None), (str(folder), folder)):  # what the message names
+        assert choose(recipe(tmp_path, resume_from_checkpoint=wanted)).checkpoint == begins
+
+
 def test_a_failure_after_training_keeps_the_status_trained(tmp_path: Path) -> None:
     run = recipe(tmp_path)
     status = RunStatus(tmp_path, identity(run), writes=True)
@@ -326,17 +348,94 @@ def test_processes_that_see_different_folders_all_fail(
     assert all(phrase in result for result in results), results
 
 
-def test_a_missing_file_of_another_machine_makes_a_checkpoint_incomplete(tmp_path: Path) -> None:
-    """The marker can't list what another machine writes to its own disk; a bucket brings the files together."""
+@pytest.mark.parametrize(
+    ("damage", "finds"),
+    [
+        (lambda folder: (folder / "rng_state_1.pth").unlink(), {1: "rng_state_1.pth can't be read"}),
+        (lambda folder: flip(folder / "rng_state_1.pth", 40), {1: "rng_state_1.pth is damaged"}),
+        (lambda folder: flip(folder / "step5" / "zero_pp_rank_1_mp_rank_00.pt", 0), {1: "mp_rank_00.pt is damaged"}),
+        (lambda folder: flip(folder / "optimizer_0" / "__1_0.distcp", 3), {1: "__1_0.distcp is damaged"}),
+        (lambda folder: flip(folder / "weights", 99), {0: "weights is damaged"}),
+        (lambda folder: flip(folder / "README.md", 0), {}),
+    ],
+)
+def test_each_process_checks_the_files_that_it_wrote(tmp_path: Path, damage: Any, finds: dict[int, str]) -> None:
+    """Processes on other machines may write to their own disks; a bucket brings the files together."""
     run = recipe(tmp_path)
     write_status(run, "interrupted")
     older, newer = checkpoint(run, 5, complete=False), checkpoint(run, 10, complete=False)
     for folder in (older, newer):
-        checkpoints.mark_complete(folder, checkpoints.step_of(folder), identity(run, processes=2))
-    checkpoints.process_file(older, 1).write_bytes(b"")
-    resumption = choose_resumption(run, identity(run, processes=2))
-    assert resumption.checkpoint == older
-    assert "between_steps_1.pt is missing, which process 1 wrote" in resumption.notes[0]
+        for name in ("README.md", "step5/zero_pp_rank_1_mp_rank_00.pt", "optimizer_0/__1_0.distcp"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(b"0123")
+        torch.save({"numpy": np.random.get_state()}, folder / "rng_state_1.pth")
+        digests = checkpoints.digests_of(folder, 0) | checkpoints.digests_of(folder, 1)
+        assert len(digests) == 5
+        checkpoints.mark_complete(folder, checkpoints.step_of(folder), identity(run, processes=2), digests)
+        marker = json.loads((folder / checkpoints.MARKER).read_text())
+        del marker["sha256"], marker["files"]["rng_state_1.pth"]  # the main process does not see it
+        directory.write_json(folder / checkpoints.MARKER, marker)
+    damage(newer)
+    for process in (0, 1):
+        chosen = choose(run, process, processes=2)
+        assert chosen.checkpoint == (older if process in finds else newer)
+        assert finds.get(process, "continues") in chosen.notes[0]
+
+
+def flip(file: Path, byte: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[byte % len(content)] ^= 1 << byte % 8
+    file.write_bytes(content)
+
+
+class Hostile:
+    def __reduce__(self) -> Any:
+        return os.abort, ()
+
+
+@pytest.mark.parametrize("name", ["scheduler.pt", "rng_state.pth", "between_steps_0.pt"])
+@pytest.mark.parametrize("content", [Hostile(), Path("another type")], ids=["hostile", "a type"])
+def test_a_pickle_that_pytorch_refuses_is_named_and_skipped(content: Any, name: str, tmp_path: Path) -> None:
+    run = recipe(tmp_path)
+    write_status(run, "interrupted")
+    older, newer = checkpoint(run, 5), checkpoint(run, 10, complete=False)
+    torch.save(content, newer / name)
+    checkpoints.mark_complete(newer, 10, identity(run))  # its digests fit
+    chosen = choose(run)
+    assert chosen.checkpoint == older and f"{name} can't be loaded" in chosen.notes[0]
+    with pytest.raises(InputError, match=name) as error:
+        choose(recipe(tmp_path, resume_from_checkpoint=str(newer)))
+    assert error.value.kind == "checkpoint-incomplete"
+
+
+@pytest.mark.parametrize("status", ["running", "trained"])
+def test_a_flipped_bit_anywhere_is_named_or_changes_nothing(tmp_path: Path, status: str) -> None:
+    run, dice = recipe(tmp_path), random.Random(status)
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"r": 8}')
+    (tmp_path / "adapter" / "adapter_model.safetensors").write_bytes(dice.randbytes(500))
+    older, newer = checkpoint(run, 5, complete=False), checkpoint(run, 10, complete=False)
+    for folder in (older, newer):
+        torch.save({"numpy": np.random.get_state()}, folder / "rng_state.pth")
+        torch.save({"last_epoch": 5}, folder / "scheduler.pt")
+        (folder / "trainer_state.json").write_text('{"global_step": 5}')
+        checkpoints.mark_complete(folder, checkpoints.step_of(folder), identity(run))
+    write_status(run, status, saved="adapter")
+    first, second = (tmp_path / "adapter", newer) if status == "trained" else (newer, older)
+    untouched = choose(run)
+    assert first in (untouched.saved, untouched.checkpoint)
+    for file in sorted(path for path in tmp_path.rglob("*") if path.is_file()) * 5:
+        content, name = file.read_bytes(), str(file.relative_to(tmp_path))
+        flip(file, dice.randrange(8 * len(content)))
+        try:
+            chosen = choose(run)
+        except InputError as error:
+            assert name == "run.json" and str(file) in str(error), error
+        else:
+            assert (chosen == untouched) == (first not in file.parents)
+            if chosen != untouched:
+                assert file.name in chosen.notes[0] and chosen.checkpoint == second
+        file.write_bytes(content)
 
 
 def test_a_machine_with_its_own_disk_keeps_the_checkpoints_of_the_main_process(tmp_path: Path) -> None:

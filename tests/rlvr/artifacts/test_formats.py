@@ -26,8 +26,8 @@ LATER = "its format is 2, and this version reads up to 1"
 
 
 def change(path: Path, **changes: object) -> None:
-    """Changes keys of a JSON file; None takes a key away."""
-    content = json.loads(path.read_text()) | changes
+    """Changes keys of a JSON file; None takes a key away, as it does the digest."""
+    content = json.loads(path.read_text()) | {"sha256": None} | changes
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
 
 

@@ -265,12 +265,8 @@ def test_the_state_of_an_incomplete_run_is_a_sentence(run_dir: Path, status: str
         ("recipe.yaml", "- a\n- list", "recipe.yaml is not a YAML mapping", "not our recipe"),
         ("evaluation.json", '{"base": {"ro', "evaluation.json can't be read", "half written"),
         ("metrics.jsonl", '{"step": 1}\n{"st', "The last line of metrics.jsonl is incomplete", "going on"),
-        (
-            "metrics.jsonl",
-            '{"step": 1}\nnonsense\n{"step": 3}',
-            "metrics.jsonl is damaged at line 2: the 2 lines from there on are ignored",
-            "a disk that was full",
-        ),
+        ("metrics.jsonl", '{"step": 1}\nnonsense\n{"step": 3}\n', "damaged: 1 line can't be read", "a flipped bit"),
+        ("metrics.jsonl", '{"step": 1}\nnonsense\n{"st', "damaged: 2 lines can't be read", "a flipped bit, going on"),
     ],
 )
 def test_a_damaged_or_foreign_file_has_a_note(

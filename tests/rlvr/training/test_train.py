@@ -8,8 +8,9 @@ import json
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -30,7 +31,7 @@ from rlvr.preflight.components import RunComponents
 from rlvr.scoring.reward import Reward, RewardError
 from rlvr.training import checkpoint_writer
 from rlvr.training import train as training
-from rlvr.training.callbacks import read_metrics
+from rlvr.training.callbacks import MetricsFile, read_metrics
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest
 from tests.support.trainers import trainer_of, without_clock
@@ -800,22 +801,38 @@ def test_metrics_that_cannot_be_written_are_kept_until_they_can(
     assert "its lines are kept until it can" in capsys.readouterr().err
 
 
-def test_a_resumed_metrics_file_has_neither_holes_nor_repeats(tmp_path: Path) -> None:
-    from types import SimpleNamespace
-
-    from rlvr.training.callbacks import MetricsFile
-
+@pytest.mark.parametrize(
+    ("damage", "kept", "lost"),
+    [
+        (lambda text: text + '{"step": 4, "rew', [1, 2, 2], ""),
+        (lambda text: text[:45], [1], "2"),
+        (lambda text: text.replace('{"step": 1,', '{"step": 1.'), [2, 2], "1"),
+        (lambda text: text.replace('"eval', '"\x00eval'), [1, 2], "2"),
+        (lambda text: "", [], "1, 2"),
+    ],
+    ids=["killed while it wrote", "cut off", "damaged", "damaged validation", "empty"],
+)
+def test_a_resumed_metrics_file_has_no_repeats_and_lost_steps_are_named(
+    damage: Callable[[str], str], kept: list[int], lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        {"step": 1, "reward": 1},
+        {"step": 2, "reward": 2},
+        {"step": 2, "eval_reward": 2},
+        {"step": 3, "reward": 3},
+    ]
     path = tmp_path / "metrics.jsonl"
-    path.write_text(
-        "".join(json.dumps({"step": step, "reward": step}) + "\n" for step in (1, 2, 3)) + '{"step": 4, "rew'
-    )
+    path.write_text(damage("".join(json.dumps(line) + "\n" for line in lines)))
     file = MetricsFile(path)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=2)
+    state.log_history = lines[:3]  # of the checkpoint
     file.on_train_begin(None, state, None)  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert f"no metrics of step {lost}:" in said if lost else not said
     state.global_step = 3
     file.on_log(None, state, None, logs={"reward": float("nan")})  # type: ignore[arg-type]
-    lines = read_metrics(path)
-    assert [line["step"] for line in lines] == [1, 2, 3] and lines[-1]["reward"] is None
+    steps = [line["step"] for line in read_metrics(path)]
+    assert steps == [*kept, 3] and read_metrics(path)[-1]["reward"] is None
 
 
 def test_losses_differ_only_by_how_they_average_until_the_policy_has_changed(tmp_path: Path) -> None:
