@@ -58,7 +58,7 @@ def stated_calls(completion: Any) -> list[Call]:
         if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
             calls += map(_call, message.get("tool_calls") or [])
             calls += _tagged_calls(own_turn(completion_text([message])))
-    return calls or read_calls(parse_json(find_json(own_turn(completion_text(completion)))))
+    return calls or read_calls(parse_json(find_json(completion_text(completion))))
 
 
 def _tagged_calls(text: str) -> list[Call]:
