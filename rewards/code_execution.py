@@ -2,8 +2,9 @@
 
     tests: [{"input": "1 2\n", "output": "3\n"}]      # a column of the data; or calls, or asserts: docs/code-rewards.md
 
-The program is the last complete code block of the model's own turn. It sees neither the expected outputs nor anything
-else of the machine (docs/sandbox.md). A completion without a program scores 0, and so does one that does not compile.
+The program is the last complete code block of the model's own turn; if tests name functions, the last that defines one.
+It sees neither the expected outputs nor anything else of the machine (docs/sandbox.md). A completion without a program
+scores 0, and so does one that does not compile.
 
 Known weakness: few or weak tests. A program that prints the one expected answer passes a problem with one test. If the
 prompt shows tests, judge by others (`tests`, not `public_tests`). A share also rewards wrong programs for the easy

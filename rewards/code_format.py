@@ -34,8 +34,8 @@ def code_format(
         completions: strings, or lists of chat messages.
         language: of the program; also a column of the data. The block must not name another language.
         style: "block" or "tags".
-        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true`
-            for a chat template that ends in <think>, which is not visible here.
+        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Training and
+            evaluation add the tag that a chat template opens, unless this option is set.
         log_extra: passed by GRPOTrainer and by `scripts/score.py --why`, which alone shows the reasons.
 
     Returns:

@@ -40,8 +40,9 @@ def function_call(
         tools: an optional column or option: the tools, as JSON text or a list of {"name", "parameters": a JSON Schema},
             or of {"type": "function", "function": {…}}.
         ordered: require the order of the reference calls.
-        alternatives: each reference argument is the list of its acceptable values; "" in it means that the argument may
-            be left out (as in the Berkeley Function Calling Leaderboard).
+        alternatives: each reference argument is the list of its acceptable values, and so is each list under a key of
+            an object. "" in a list means that the argument or key may be left out. This is the form of the Berkeley
+            Function Calling Leaderboard.
 
     Returns:
         1.0 or 0.0 for each completion; None if the row's calls or tools are malformed.

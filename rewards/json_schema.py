@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlvr import completion_text, own_turn
+from rlvr import completion_text
 from rlvr.verifiers.json_value import (
     Form,
     InvalidJson,
@@ -100,7 +100,7 @@ def _score(
     if fault := row_fault(schema, gold, match_reference):
         return None, f"The row can't be scored: {fault}"
     try:
-        value = parse_json(find_json(own_turn(completion_text(completion)), form))
+        value = parse_json(find_json(completion_text(completion), form))
         fault = validation_fault(schema, value)
     except InvalidJson as error:
         return 0.0, f"The own turn {error}."

@@ -46,8 +46,7 @@ def tag_format(
             parsing of responses writes it) count as a closed think block.
         answer: require <answer>…</answer> around the answer, with nothing but space around these tags.
         opened: whether the prompt has opened <think>, so that the completion must not. By default a text prompt tells.
-            The additions of a chat template are not visible here: set `opened: true` for a template that ends in
-            <think>.
+            Training and evaluation add the tag that a chat template opens, unless this option is set.
         soft: return an equal share for each tag that occurs once and in its place. A repeated tag scores nothing.
 
     Returns:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TEXT_COLUMNS = frozenset({"question", "final_answer", "source", "id"})
 RECORDED_COLUMNS = frozenset({"id", "source", "difficulty", "final_answer"})  # stay with the answer to a row
 ENDED = "completion_ended"  # whether it ended by itself: ours, from training and evaluation
+OPENED = "think_opened"  # in a run's files: whether the chat template has opened <think>
 # Arguments that GRPOTrainer itself passes to every reward function (trl/trainer/grpo_trainer.py, _calculate_rewards).
 FROM_TRAINER = frozenset(
     {"prompts", "completions", "completion_ids", ENDED, "trainer_state", "log_extra", "log_metric", "environments"}

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
-from rlvr.data.task import ENDED, RECORDED_COLUMNS
+from rlvr.data.task import ENDED, OPENED, RECORDED_COLUMNS
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine
-from rlvr.modeling.generation import prompt_tokens
+from rlvr.modeling.generation import prompt_tokens, template_opens_think
 from rlvr.reward_audit.reward_call import completion_argument
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.environment_reward import ENVIRONMENTS
@@ -23,6 +23,7 @@ from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Metrics, Reward, RewardError, apply_gates, metrics_of
 from rlvr.scoring.scorer import Scorer
 from rlvr.scoring.signature import columns_read
+from rlvr.verifiers.completion_text import with_opened_think
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -78,6 +79,7 @@ def measure(
     title = f"{description} ({len(data)} rows)" if description else ""
     prompts = list(data["prompt"])
     ids = prompt_tokens(engine.tokenizer, prompts, template_options) if prompts else []
+    scorer.think_opened = bool(prompts) and template_opens_think(engine.tokenizer, prompts[0], template_options)
     answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)
     records = [_record(row, sample, prompts[row], answer) for (row, sample), answer in sorted(answers.items())]
     failures = _score(records, answers, data, rewards, metrics, scorer, player)
@@ -85,7 +87,8 @@ def measure(
     if reports:
         raise RewardError("\n\n".join(reports))
     if lenient:
-        _match_leniently(records, [answer.text for _, answer in sorted(answers.items())], metrics)
+        texts = [answer.text for _, answer in sorted(answers.items())]
+        _match_leniently(records, list(map(with_opened_think, texts)) if scorer.think_opened else texts, metrics)
     records = sorted(utils.gather_object(records), key=lambda record: (record["row"], record["sample"]))
     if samples == 1:
         for record in records:
@@ -179,6 +182,8 @@ def _score(
     rows = data.select([record["row"] for record in records])
     columns = {name: list(rows[name]) for name in data.column_names if name not in ("prompt", "completion")}
     columns[ENDED] = [record["ended"] for record in records]
+    for record in records if scorer.think_opened else ():
+        record[OPENED] = True
     values: list[list[float | None]] = []
     failures: list[RewardFailure] = []
     for start in range(0, len(records), SCORING_BATCH):

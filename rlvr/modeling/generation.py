@@ -76,6 +76,21 @@ def prompt_tokens(
     return encoded["input_ids"]
 
 
+def template_opens_think(
+    tokenizer: PreTrainedTokenizerBase, prompt: Any, template_options: Mapping[str, Any] | None = None
+) -> bool:
+    """Whether the chat template ends this prompt in <think>; False for a string, and where it can't be rendered."""
+    if isinstance(prompt, str):
+        return False
+    try:
+        rendered = tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, tokenize=False, **(template_options or {})
+        )
+    except Exception:  # a template is a program of the model's author; the check reports those that fail
+        return False
+    return str(rendered).rstrip().endswith("<think>")
+
+
 def generate(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -19,7 +19,9 @@ from rlvr.reward_audit.completions import prompt_key, read_completions
 
 BASE, TRAINED = -2, -1  # in place of a step
 COLUMN_LIMIT = 300  # characters
-NO_EXTRA_COLUMNS = frozenset({"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "correct"})
+NO_EXTRA_COLUMNS = frozenset(
+    {"step", "prompt", "completion", "advantage", "row", "tokens", "ended", "think_opened", "correct"}
+)
 
 NO_REFERENCE = frozenset(
     {

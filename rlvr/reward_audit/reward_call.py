@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.data.io import Row
-from rlvr.data.task import ENDED, FROM_TRAINER
+from rlvr.data.task import ENDED, FROM_TRAINER, OPENED
 from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.reward import WHY, Reward
+from rlvr.verifiers.completion_text import with_opened_think
 
 # Columns that runs and evaluations write, in addition to the columns of the data (see also `recorded_names`).
-WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", STOPPED, SECONDS})
+WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", OPENED, STOPPED, SECONDS})
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,20 @@ def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Rewa
     # Copies: a reward that edits messages in place must not change what others score, as in training.
     return {
         "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
-        "completions": [deepcopy(completion_argument(row)) for row in rows],
+        "completions": [_as_scored(row, reward) for row in rows],
         **{name: [row.get(name) for row in rows] for name in names},
         ENDED: [row.get("ended") is not False for row in rows],  # a file of training does not say
     }
+
+
+def _as_scored(row: Row, reward: Reward) -> Any:
+    completion = deepcopy(completion_argument(row))
+    # As the scorer. The prompts of a run's files are text, in which formats see the tag.
+    is_told = reward.options.get("opened") is not None or (
+        isinstance(row.get("prompt"), str) and "opened" in inspect.signature(reward.function).parameters
+    )
+    adds_think = row.get(OPENED) and not is_told
+    return with_opened_think(completion) if adds_think else completion
 
 
 def columns_for(names: Iterable[str], reward: Reward, rewards: Sequence[Reward]) -> list[str]:

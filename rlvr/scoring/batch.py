@@ -12,7 +12,10 @@ import pickle
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
+
+from rlvr.verifiers.completion_text import with_opened_think
 
 Encoding = Literal["", "pickle", "json"]
 
@@ -62,6 +65,12 @@ class Batch:
         """The batch of some rows."""
         columns = {name: self.slice(name, rows) for name in self.columns}
         return Batch(columns, len(rows), step=self.step, trainer_state=self.state)
+
+    @cached_property
+    def with_opened_think(self) -> Batch:
+        """The batch as if the model had written the <think> that its chat template has opened."""
+        columns = {**self.columns, "completions": [with_opened_think(each) for each in self.columns["completions"]]}
+        return Batch(columns, self.rows, step=self.step, trainer_state=self.state)
 
     def encode(self, names: Sequence[str], encoding: Encoding) -> None:
         """Encode columns for a backend.

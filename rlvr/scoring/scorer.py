@@ -8,13 +8,12 @@ A backend (rlvr/scoring/backends) calls each reward: worker processes by default
 messages:
 
 - A function gets the whole batch in one call, as from GRPOTrainer. If it raises, dies, times out or returns no list of
-  the right length, it is called for one row at a time. The rows that fail are named; the others keep their values.
+  the right length, it is called for each row. The rows that fail are named; the others keep their values.
 - A function that is right for each row alone but raised for the batch has failed for the whole batch. After a timeout
   or a crash of the batch's call, which the machine may have caused, the values of the rows count, with a warning.
 - The trainer logs the text columns that rewards read beside the completions, so that scripts/score.py can score them
   again from that file alone.
-- A reward with `applies_to` is called with the rows of those tasks alone (column `task`); its values of other rows are
-  None.
+- A reward with `applies_to` is called with the rows of those tasks alone (column `task`); other rows have None.
 - Random numbers of a call depend on the seed, step, rank and reward, so that a resumed run gets the same rewards.
 
 From TRL (`_calculate_rewards`, called by training/trl_seam.py) to the function of a reward there are eight frames in
@@ -41,6 +40,7 @@ from typing import Any
 
 from rlvr import console
 from rlvr.data.mixture import COLUMN as TASK
+from rlvr.data.task import OPENED
 from rlvr.errors import InputError, Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
@@ -122,8 +122,7 @@ class Scorer:
 
     Args:
         rewards: as `rlvr.scoring.registry.load_rewards` returns them.
-        timeout_s: seconds for a row.
-        batch_timeout_s: seconds for a batch; half of them for the call with the whole batch.
+        timeout_s, batch_timeout_s: seconds for a row, and for a batch: half of them for the call with all its rows.
         seed, rank: what random numbers depend on, with the step and the reward.
         start_timeout_s: seconds to wait for a worker's imports, or for a server.
         waits_for_services: whether to wait for a server or a cluster that can't be reached.
@@ -151,6 +150,7 @@ class Scorer:
         for _, backend in self._backends:
             backend.waits_for_service = waits_for_services
         self.started = False
+        self.think_opened = False  # whether the chat template opens <think>, so that completions lack it
 
     def start(self) -> None:
         """Start the backends without waiting for them."""
@@ -198,8 +198,7 @@ class Scorer:
 
     def warnings(self) -> list[Problem]:
         """What is wrong with the remote services, though rewards can be called; known after `connect`."""
-        backends = [backend for _, backend in self._backends]
-        return [each for backend in backends for each in (*backend.warnings(), *backend.absent_services())]
+        return [each for _, backend in self._backends for each in (*backend.warnings(), *backend.absent_services())]
 
     def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
         """Run the `validate_rows` of a reward's file where the reward runs.
@@ -207,8 +206,7 @@ class Scorer:
         Raises:
             InputError: it has a problem with all rows, or its backend does not answer.
         """
-        index = self.rewards.index(reward)
-        backend = next(backend for indices, backend in self._backends if index in indices)
+        backend = next(backend for indices, backend in self._backends if self.rewards.index(reward) in indices)
         try:
             return backend.validate_rows(reward, columns)
         except (WorkerError, EncodingError) as error:
@@ -246,9 +244,8 @@ class Scorer:
             return Scored([], [], {reward.label: 0.0 for reward in self.rewards})
         if not self.started:
             self.start()
-        arguments: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions}
-        if completion_ids is not None:
-            arguments["completion_ids"] = completion_ids
+        tokens = {} if completion_ids is None else {"completion_ids": completion_ids}
+        arguments: dict[str, Any] = {**columns, "prompts": prompts, "completions": completions, **tokens}
         batch = _ScoredBatch(self, Batch(arguments, rows, step=step, trainer_state=trainer_state))
         for index, reward in enumerate(self.rewards):
             if reward.label in skipped:
@@ -259,6 +256,8 @@ class Scorer:
                 self._score_with(batch, *pair)
         results = [batch.results[index] for index in range(len(self.rewards))]
         logged = self.text_columns.log(results, columns, rows, log_extra, log_metric)
+        if self.think_opened and log_extra is not None:  # for scripts/score.py
+            log_extra(OPENED, [True] * rows)
         outages = [(backend.outage_s(), backend.service) for _, backend in self._backends]
         outage_s, outage_of = max(outages, default=(0.0, ""))
         return Scored(
@@ -317,6 +316,7 @@ class Scorer:
             EncodingError: an argument that the function can see can't be sent.
         """
         visible, part = self._visible[index], batch.of_rows(batch.rows(index))
+        part = part.with_opened_think if batch.adds_think(index) else part
         names = [
             name
             for name in part.columns
@@ -334,11 +334,8 @@ class Scorer:
         limits: Mapping[str, float],
     ) -> list[CallResult]:
         """Call functions once more whose calls were lost with their backend, such as a killed fork server."""
-        lost = [
-            number
-            for number, result in enumerate(results)
-            if result.status == "unavailable" and result.why != OUT_OF_TIME
-        ]
+        unavailable = [number for number, result in enumerate(results) if result.status == "unavailable"]
+        lost = [number for number in unavailable if results[number].why != OUT_OF_TIME]
         if lost and self.started:  # not closed meanwhile
             again = backend.call([calls[number] for number in lost], **limits)
             for number, result in zip(lost, again, strict=True):
@@ -369,12 +366,16 @@ class _ScoredBatch:
             self._parts[rows] = self.batch.select(rows) if len(rows) < self.batch.rows else self.batch
         return self._parts[rows]
 
+    def adds_think(self, index: int) -> bool:
+        """Whether a reward gets the <think> of the chat template; one with an option `opened` is told by the recipe."""
+        return self.scorer.think_opened and self.scorer.rewards[index].options.get("opened") is None
+
     def parts(self, indices: Sequence[int], backend: RewardBackend) -> list[list[int]]:
         """The rewards to call together: those with the same rows, or each one by itself."""
         parts: dict[object, list[int]] = {}
         for index in indices:
             if rows := self.rows(index):
-                parts.setdefault(rows if backend.calls_together else index, []).append(index)
+                parts.setdefault((rows, self.adds_think(index)) if backend.calls_together else index, []).append(index)
             else:
                 self.finish(index, time.monotonic(), (CallResult(), []))
         return list(parts.values())
@@ -394,7 +395,6 @@ class _ScoredBatch:
 
     def waiting(self) -> str:
         """What the terminal shows of a batch that takes long."""
-        waiting = [reward.name for index, reward in enumerate(self.scorer.rewards) if index not in self.results]
+        names = ", ".join(one.name for index, one in enumerate(self.scorer.rewards) if index not in self.results)
         step = f" of step {self.batch.step}" if self.batch.step >= 0 else ""
-        limit_s = self.scorer.batch_timeout_s
-        return f"Waiting for the rewards{step} (reward_batch_timeout_s: {limit_s:g}): {', '.join(waiting)}"
+        return f"Waiting for the rewards{step} (reward_batch_timeout_s: {self.scorer.batch_timeout_s:g}): {names}"

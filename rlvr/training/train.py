@@ -28,6 +28,7 @@ from rlvr.evaluation.engines import Decoding, TransformersEngine
 from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.scores import by_task, summarise
 from rlvr.modeling import loading as models
+from rlvr.modeling.generation import template_opens_think
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import RewardError, apply_gates_and_mask, metrics_of, total
 from rlvr.tracking.live_trackers import watch_trackers
@@ -69,6 +70,8 @@ def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
     run_settings = recipe.settings_for("run")
     load_in_shares(config)
     rows = _ordered_rows(task.train, run_settings["curriculum"], config, prepared.plan.steps)
+    options = recipe.settings.get("chat_template_kwargs")
+    scorer.think_opened = template_opens_think(prepared.tokenizer, rows[0]["prompt"], options)
     played = None
     if prepared.environments:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that environment_factory may change

@@ -33,7 +33,30 @@ def _last_message(completion: Any) -> dict[str, Any]:
     return next(own, {})
 
 
-_THINK_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+def with_opened_think(completion: Any) -> Any:
+    """The completion as if the model had written the <think> that its chat template has opened.
+
+    A message whose thoughts are in a field of their own stays as it is.
+    """
+    if isinstance(completion, str):
+        return f"<think>\n{completion}"
+    return [
+        {**message, "content": f"<think>\n{message['content']}"}
+        if message.get("role", "assistant") == "assistant"
+        and isinstance(message.get("content"), str)
+        and not _thoughts(message)
+        else message
+        for message in completion
+    ]
+
+
+def _thoughts(message: dict[str, Any]) -> Any:
+    """The thoughts in a field of their own, by the names that TRL's chat templates use."""
+    return message.get("reasoning_content") or message.get("thinking")
+
+
+# A tag that is repeated at once opens once: some models repeat the one of their chat template.
+_THINK_TAG = re.compile(r"<(/)think(?:ing)?>|<think(?:ing)?>(?:\s*<think(?:ing)?>)?", re.IGNORECASE)
 
 # A model that goes on after its answer invents the next problem. Its header stands at the start of a line, perhaps in
 # Markdown ("### Question 2:", "**Problem:**", "Q:", "User:"), or is an end-of-turn token that was not taken out.
@@ -130,8 +153,7 @@ def full_text(completion: Any, *, think_opened: bool = False) -> str:
     A message's thoughts may be in a field of their own. They are put back between <think> tags; with `think_opened` the
     opening tag stays in the prompt.
     """
-    text, message = completion_text(completion), _last_message(completion)
-    thoughts = message.get("reasoning_content") or message.get("thinking")  # the names that TRL's chat templates use
+    text, thoughts = completion_text(completion), _thoughts(_last_message(completion))
     if thoughts and isinstance(thoughts, str):
         text = f"{'' if think_opened else '<think>'}\n{thoughts}\n</think>\n{text}"
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

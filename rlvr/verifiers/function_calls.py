@@ -10,8 +10,9 @@ A call has a name and arguments. A completion states its calls in one of the for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product, takewhile
 from typing import Any
 
 from rlvr.verifiers.completion_text import completion_text, own_turn
@@ -28,13 +29,18 @@ from rlvr.verifiers.json_value import (
 
 _TAG = re.compile(r"</?tool_call>")
 _MISSING = object()
+MAX_READINGS = 100  # of a reference with alternatives that are tried under the schema
 
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON Schema of each function's arguments, by name
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function. In a reference with alternatives, each argument is the list of its acceptable values."""
+    """A call of a function.
+
+    In a reference with alternatives, each argument is the list of its acceptable values, and so is each value within an
+    object, if it is a list. "" in a list means that the argument or the key may be left out.
+    """
 
     name: str
     arguments: dict[str, Any]
@@ -52,7 +58,7 @@ def stated_calls(completion: Any) -> list[Call]:
         if isinstance(message, dict) and message.get("role", "assistant") == "assistant":
             calls += map(_call, message.get("tool_calls") or [])
             calls += _tagged_calls(own_turn(completion_text([message])))
-    return calls or read_calls(parse_json(find_json(own_turn(completion_text(completion)))))
+    return calls or read_calls(parse_json(find_json(completion_text(completion))))
 
 
 def _tagged_calls(text: str) -> list[Call]:
@@ -126,16 +132,35 @@ def reference_fault(calls: Sequence[Call], tools: Tools | None, alternatives: bo
     if not calls:
         return "there is no call, so an empty completion would be right"
     for call in calls:
-        arguments = call.arguments
-        if alternatives:
-            lists = [isinstance(values, list) and values for values in arguments.values()]
-            if not all(lists):
-                return f"an argument of {call.name} is no list of acceptable values"
-            chosen = {name: [value for value in values if value != ""] for name, values in arguments.items()}
-            arguments = {name: values[0] for name, values in chosen.items() if values}
-        if tools is not None and (fault := call_fault(Call(call.name, arguments), tools)):
-            return fault
+        if alternatives and not all(isinstance(values, list) and values for values in call.arguments.values()):
+            return f"an argument of {call.name} is no list of acceptable values"
+        readings = list(islice(_readings(call.arguments), MAX_READINGS)) if alternatives else [call.arguments]
+        if not readings:
+            return f"a list of acceptable values in an argument of {call.name} is empty"
+        if tools is not None:
+            faults = list(takewhile(bool, (call_fault(Call(call.name, reading), tools) for reading in readings)))
+            if len(faults) == len(readings) < MAX_READINGS:
+                return faults[0]
     return None
+
+
+def _readings(alternative: Any) -> Iterator[Any]:
+    """Yield the values that an alternative stands for; each step tries at most `MAX_READINGS`."""
+    if isinstance(alternative, dict):
+        pools = [list(islice(_choices(values), MAX_READINGS)) for values in alternative.values()]
+        for values in product(*pools):
+            yield {name: value for name, value in zip(alternative, values, strict=True) if value is not _MISSING}
+    elif isinstance(alternative, list):
+        yield from map(list, product(*(list(islice(_readings(item), MAX_READINGS)) for item in alternative)))
+    else:
+        yield alternative
+
+
+def _choices(values: Any) -> Iterator[Any]:
+    for value in values if isinstance(values, list) else [values]:
+        if value == "":
+            yield _MISSING
+        yield from _readings(value)
 
 
 def row_fault(calls: Any, tools: Any, alternatives: bool) -> str | None:
@@ -187,11 +212,26 @@ def _argument_agrees(name: str, call: Call, gold: Call, properties: Mapping[str,
     declared = properties.get(name)
     default = declared.get("default", _MISSING) if isinstance(declared, dict) else _MISSING
     if name not in gold.arguments:
-        accepted, may_be_left_out = [default], True
-    else:
-        accepted = gold.arguments[name] if alternatives else [gold.arguments[name]]
-        may_be_left_out = alternatives and "" in accepted
-    if name not in call.arguments and may_be_left_out:
-        return True
-    given = call.arguments.get(name, default)
-    return given is not _MISSING and comparable(given) in {comparable(value) for value in accepted}
+        return comparable(call.arguments[name]) == comparable(default)
+    given, expected = call.arguments.get(name, default), gold.arguments[name]
+    if not alternatives:
+        return comparable(given) == comparable(expected)
+    return (name not in call.arguments and "" in expected) or _is_one_of(given, expected)
+
+
+def _is_one_of(given: Any, values: Any) -> bool:
+    values = values if isinstance(values, list) else [values]
+    return (given is _MISSING and "" in values) or any(_agrees(given, value) for value in values)
+
+
+def _agrees(given: Any, alternative: Any) -> bool:
+    """Whether a value, or `_MISSING`, is one that an alternative stands for."""
+    if isinstance(alternative, dict):
+        return (
+            isinstance(given, dict)
+            and given.keys() <= alternative.keys()
+            and all(_is_one_of(given.get(key, _MISSING), values) for key, values in alternative.items())
+        )
+    if isinstance(alternative, list):
+        return isinstance(given, list) and len(given) == len(alternative) and all(map(_agrees, given, alternative))
+    return comparable(given) == comparable(alternative)

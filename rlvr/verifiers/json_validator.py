@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
 import regex
-from jsonschema import SchemaError, ValidationError, validators
+from jsonschema import FormatChecker, SchemaError, ValidationError, validators
 from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
@@ -69,7 +69,7 @@ def _validator(text: str) -> Any:
         # The library would check these parts by its own keywords, without a limit of time.
         raise InvalidSchema("has an inner $schema, or unevaluatedProperties beside patternProperties")
     try:
-        library_class.check_schema(schema)
+        library_class.check_schema(schema, format_checker=_FORMATS)
     except SchemaError as error:
         raise InvalidSchema(f"is none ({_cut(f'{error.json_path}: {error.message}')})") from None
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
@@ -78,9 +78,9 @@ def _validator(text: str) -> Any:
         _look_up_references(resource, REGISTRY.resolver_with_root(resource))
     except Unresolvable as error:
         raise InvalidSchema(f"refers to {_cut(error.ref)}, which it does not contain; nothing is fetched") from None
-    keywords = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique_items}
-    keywords["additionalProperties"] = _additional_properties
-    keywords |= {name: _timed(library_class.VALIDATORS[name]) for name in _REFERENCES & library_class.VALIDATORS.keys()}
+    keywords = library_class.VALIDATORS | {"pattern": _pattern, "patternProperties": _pattern_properties}
+    keywords |= {"uniqueItems": _unique_items, "enum": _enum(), "additionalProperties": _additional_properties}
+    keywords = {name: _timed(check) for name, check in keywords.items()}
     # Without a registry, the library would download what a $ref names.
     return validators.extend(library_class, keywords)(schema, registry=REGISTRY)
 
@@ -94,6 +94,13 @@ def _has_inner(schema: Any, key: str) -> bool:
 def _look_up_references(resource: Any, resolver: Any) -> None:
     """Look up each reference of a schema; raise referencing's Unresolvable for one without a target."""
     contents = resource.contents if isinstance(resource.contents, dict) else {}
+    # The package referencing fails on two forms that older drafts allow: one schema, and a schema before a list.
+    if isinstance(contents.get("extends"), dict):
+        contents["extends"] = [contents["extends"]]
+    if isinstance(contents.get("dependencies"), dict):
+        contents["dependencies"] = dict(
+            sorted(contents["dependencies"].items(), key=lambda one: isinstance(one[1], dict))
+        )
     for keyword in ("$ref", "$dynamicRef"):
         if isinstance(contents.get(keyword), str):
             resolver.lookup(contents[keyword])
@@ -102,14 +109,15 @@ def _look_up_references(resource: Any, resolver: Any) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Keywords of schemas whose checks in the library have no limit of time
+# Keywords of schemas, with a limit of time
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Exception]]
-_REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
+_FORMATS = FormatChecker(())
+_FORMATS.checks("regex", raises=regex.error)(lambda value: not isinstance(value, str) or regex.compile(value))
 
 
 def _timed(keyword: Keyword) -> Keyword:
-    """Return the check of a keyword that recurs, with the deadline."""
+    """Return the check of a keyword, with the deadline."""
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Exception]:
         if time.monotonic() > _deadline.get():
@@ -155,6 +163,19 @@ def _unique_items(validator: Any, unique: bool, items: Any, schema: Any) -> Iter
     """Compare all items in linear time; the library's own check is quadratic for objects."""
     if unique and isinstance(items, list) and len(set(map(comparable, items))) < len(items):
         yield ValidationError("two items are equal")
+
+
+def _enum() -> Keyword:
+    """Return the check of `enum`, which hashes the values of each list once; the library compares all of them."""
+    hashed: dict[int, frozenset[Hashable]] = {}  # by identity: the schema lives as long as its validator
+
+    def check(validator: Any, values: list[Any], instance: Any, schema: Any) -> Iterator[Exception]:
+        if id(values) not in hashed:
+            hashed[id(values)] = frozenset(map(comparable, values))
+        if comparable(instance) not in hashed[id(values)]:
+            yield ValidationError(f"{instance!r} is not one of {values[:20]!r}")
+
+    return check
 
 
 def _cut(text: str) -> str:

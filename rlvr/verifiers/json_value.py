@@ -12,6 +12,8 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Literal
 
+from rlvr.verifiers.completion_text import own_turn, without_thinking
+
 MAX_CHARACTERS = 100_000
 MAX_VALUES = 20_000
 MAX_DEPTH = 32
@@ -28,13 +30,19 @@ class InvalidSchema(ValueError):
     """A schema is none; the message continues "the schema …"."""
 
 
-def find_json(turn: str, form: Form = "any") -> str:
-    """Return the text of the one JSON value of a turn.
+def find_json(text: str, form: Form = "any") -> str:
+    """Return the text of the one JSON value of the model's own turn.
 
     Args:
+        text: of a completion. A header right above a code block, such as "Example:", introduces the block.
         form: "plain": the turn is nothing but the value. "block": the value is in the only code block (```json or ```),
             with any text around it. "any": a block if the turn has one.
     """
+    turn = own_turn(text)
+    header, _, rest = without_thinking(text)[len(turn) :].partition("\n")
+    introduces = header.rstrip(" *_").endswith(":") and rest.lstrip().startswith("```")
+    if introduces and not any(character in '{["' or character.isdigit() for character in turn):  # no value before it
+        turn = own_turn(rest)
     lines = turn.split("\n")
     fences = [number for number, line in enumerate(lines) if line.lstrip(" \t").startswith("```")]
     if form == "plain" or (form == "any" and not fences):

@@ -77,7 +77,7 @@ def test_columns_set_options_per_row() -> None:
     rewards = code_execution(
         [""] * 5,
         [
-            fenced("def add(a, b): return a + b"),
+            fenced("def add(a, b): return a + b") + fenced("print(add(1, 2))"),
             "```python\n    return a + b\n```",
             fenced("print(0.30000001)"),
             fenced("print(2)"),
@@ -98,6 +98,20 @@ def test_columns_set_options_per_row() -> None:
         language=[None, "python", "py", None, None],
     )
     assert rewards == [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("tests", "reward", "why"),
+    [
+        ([{"assert": "assert add(1, 2) == abs(-3)"}], 1.0, "an assert names it, and a builtin"),
+        ([{"assert": "def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)"}], 1.0, "HumanEval"),
+        ([{"assert": "assert add(1, 2) == 4"}], 0.0, "another value"),
+        ([{"input": "", "output": "5\n"}], 1.0, "a test that names nothing takes the last block"),
+    ],
+)
+def test_a_use_behind_the_solution_is_not_the_program(tests: list[Any], reward: float, why: str) -> None:
+    completion = fenced("def add(a, b): return a + b") + fenced("print(5)\nabs = len")
+    assert code_execution([""], [completion], tests=[tests]) == [reward], why
 
 
 def test_time_factor_multiplies_the_time_limit() -> None:

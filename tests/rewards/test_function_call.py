@@ -115,5 +115,67 @@ def test_without_tools_the_calls_alone_are_compared() -> None:
     assert function_call([""] * 2, [tagged(OSLO), tagged(TIME)], calls=[[OSLO]] * 2) == [1.0, 0.0]
 
 
-def test_references_that_are_no_alternatives_are_refused() -> None:
-    assert validate_rows(calls=[[OSLO]], alternatives=True) != [None]
+DRINK = {"size": ["large", "L"], "milk": ["oat", ""], "shots": [2], "extras": [["syrup"], []]}
+ORDER = {"drinks": [[DRINK, {"size": ["small"]}]], "at": [{"table": 4, "seat": [{"row": [1, 2]}]}], "note": [""]}
+CAFE = [
+    {
+        "name": "order",
+        "parameters": {
+            "properties": {
+                "drinks": {"items": {"properties": {"size": {"enum": ["small", "L"]}, "extras": {"type": "array"}}}},
+                "at": {"type": "object", "required": ["table"]},
+                "note": {"type": "integer"},
+            }
+        },
+    }
+]
+LARGE: dict[str, Any] = {"size": "L", "milk": "oat", "shots": 2.0, "extras": []}
+SEAT: dict[str, Any] = {"table": 4, "seat": {"row": 2}}
+
+
+@pytest.mark.parametrize(
+    ("drinks", "at", "reward", "why"),
+    [
+        ([LARGE, {"size": "small"}], SEAT, 1.0, "a value of each list"),
+        ([{**LARGE, "extras": ["syrup"]}, {"size": "small"}], SEAT, 1.0, "a value that is a list"),
+        ([{"size": "L", "shots": 2, "extras": []}, {"size": "small"}], SEAT, 1.0, "a key left out"),
+        ([{"size": "L", "milk": "oat", "extras": []}, {"size": "small"}], SEAT, 0.0, "a key that may not be left out"),
+        ([{**LARGE, "size": "small"}, {"size": "small"}], SEAT, 0.0, "a value of another list"),
+        ([{**LARGE, "size": ["L"]}, {"size": "small"}], SEAT, 0.0, "a list of values"),
+        ([{**LARGE, "ice": True}, {"size": "small"}], SEAT, 0.0, "another key"),
+        ([{"size": "small"}, LARGE], SEAT, 0.0, "another order"),
+        ([LARGE], SEAT, 0.0, "an item less"),
+        ([LARGE, {"size": "small"}], {**SEAT, "table": 5}, 0.0, "a value that stands for itself"),
+        ([LARGE, {"size": "small"}], {**SEAT, "seat": {"row": 3}}, 0.0, "another value further inside"),
+        ([LARGE, {"size": "small"}], {**SEAT, "seat": 2}, 0.0, "no object"),
+        (DRINK, SEAT, 0.0, "the reference itself"),
+    ],
+)
+def test_values_in_objects_have_alternatives_too(drinks: Any, at: Any, reward: float, why: str) -> None:
+    made = {"name": "order", "arguments": {"drinks": drinks, "at": at}}
+    gold = [{"name": "order", "arguments": ORDER}]
+    assert function_call([""], [tagged(made)], calls=[gold], tools=CAFE, alternatives=True) == [reward], why
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "why"),
+    [
+        ({}, "", "valid with other values than the first, and with a key left out"),
+        ({"note": [{"a": [], "b": [1]}]}, "empty", "an object whose key has no value"),
+        ({"note": []}, "no list", "an argument without a value"),
+        ({"note": 5}, "no list", "an argument that is no list"),
+        ({"drinks": [[]], "note": [5, "5"], "at": [{"seat": [1]}, 4.5, {}]}, "table", "no object is valid"),
+        ({"drinks": [[{"size": ["M", "XL"]}]]}, "'M'", "nor in an object"),
+        (
+            {"note": ["n"], **{f"a{number}": [{"x": [1, 2], "y": [[{"z": [1, 2]}] * 99]}] for number in range(9)}},
+            "",
+            "very many",
+        ),
+    ],
+)
+def test_a_row_is_refused_if_no_alternatives_fit_the_tools(change: dict[str, Any], fault: str, why: str) -> None:
+    tools = json.loads(json.dumps(CAFE))
+    tools[0]["parameters"]["additionalProperties"] = True
+    calls = [{"name": "order", "arguments": {**ORDER, **change}}]
+    (found,) = validate_rows(calls=[calls], tools=[tools], alternatives=True)
+    assert fault in (found or "") and bool(found) == bool(fault), (why, found)

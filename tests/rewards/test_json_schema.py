@@ -23,6 +23,18 @@ RIGHT = '{"name": "pen", "price": 2, "tags": ["a", true]}'
     ("completion", "form", "reward", "why"),
     [
         (RIGHT, "any", 1.0, "the reference"),
+        (f"Exercise 3:\n\n```json\n{RIGHT}\n```", "block", 1.0, "a header above the block"),
+        (
+            f"As asked.\n\n**Problem:**\n```\n{RIGHT}\n```\nProblem:\n```\n1\n```",
+            "any",
+            1.0,
+            "and an invented problem behind",
+        ),
+        (f"{RIGHT}\nExample:\n```json\n{RIGHT.replace('2', '3')}\n```", "any", 1.0, "a value above the header"),
+        (f"{RIGHT.replace('2', '3')}\nExample:\n```json\n{RIGHT}\n```", "any", 0.0, "another value above the header"),
+        (f"Exercise 3:\nName a pen.\n```json\n{RIGHT}\n```", "any", 0.0, "an invented problem before"),
+        (f"Sure.<|im_end|>\nUser:\n```json\n{RIGHT}\n```", "any", 0.0, "the turn has ended before"),
+        (f"Example:\n{RIGHT}", "any", 0.0, "a header without a block"),
         ('{"tags": ["a", true], "price": 2.0, "name": "p\\u0065n"}', "any", 1.0, "the same value"),
         (f"```json\n{RIGHT}\n```", "any", 1.0, "a block"),
         (f"Here:\n```\n{RIGHT}\n```\nDone.", "any", 1.0, "text around the block"),
@@ -76,10 +88,19 @@ def test_a_value_that_differs_may_earn_its_share_of_leaves(completion: str, rewa
     assert json_schema([""], [completion], schema=ITEM, reference=[RIGHT], **options) == [reward], why
 
 
-def test_equal_objects_of_a_long_list_are_found_at_once() -> None:
-    items = ",".join(f'{{"a":{number}}}' for number in range(9000))
-    schema = {"type": "array", "uniqueItems": True}
-    assert json_schema([""] * 2, [f"[{items}]", f'[{items},{{"a":7.0}}]'], schema=schema) == [1.0, 0.0]
+MANY = [[number] * 3 for number in range(2500)]
+
+
+@pytest.mark.parametrize(
+    ("items", "one_more", "schema"),
+    [
+        ([{"a": number} for number in range(7000)], {"a": 7.0}, {"uniqueItems": True}),
+        (MANY[:-1000:-1], [0.0, 0, 1], {"items": {"enum": MANY}}),
+        ([1, 1.0, "1"], True, {"items": {"enum": [1, "1"]}}),
+    ],
+)
+def test_equal_values_of_a_long_list_are_found_at_once(items: list[Any], one_more: Any, schema: Any) -> None:
+    assert json_schema([""] * 2, [json.dumps(items), json.dumps([*items, one_more])], schema=schema) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(("schema", "why"), cases(__file__, "a row whose schema"))
@@ -102,13 +123,33 @@ def test_a_schema_for_all_rows_is_refused_at_the_first() -> None:
     assert validate_rows() != [None]
 
 
-def test_references_within_the_schema_and_older_drafts_are_read() -> None:
-    schema = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "definitions": {"node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/node"}}}},
-        "$ref": "#/definitions/node",
-    }
-    assert json_schema([""] * 2, ['{"next": {"next": {}}}', '{"next": {"next": 1}}'], schema=schema) == [1.0, 0.0]
+def draft(number: str, **schema: Any) -> dict[str, Any]:
+    return {"$schema": f"http://json-schema.org/draft-{number}/schema#", **schema}
+
+
+NODES = {"node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/node"}}}}
+NAMED = {"x": {"id": "#n", "type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        (
+            draft("07", definitions=NODES, **{"$ref": "#/definitions/node"}),
+            {"next": {"next": {}}},
+            {"next": {"next": 1}},
+        ),
+        (draft("03", extends={"properties": {"a": {"required": True}}}), {"a": 1}, {"b": 1}),
+        (draft("03", extends={"properties": {"a": {"$ref": "#n"}}}, properties=NAMED), {"a": 1}, {"a": "1"}),
+        (draft("03", extends=[{"minItems": 1}, {"maxItems": 2}]), [1], [1, 2, 3]),
+        (draft("06", dependencies={"a": {"maxProperties": 2}, "b": ["c"]}), {"b": 1, "c": 1}, {"b": 1}),
+        (draft("03", dependencies={"a": {}, "b": "c"}, properties=NAMED), {"b": 1, "c": 1}, {"b": 1, "a": 1}),
+        ({"pattern": "^\\p{Lu}\\p{Ll}+$"}, "Ärger", "ärger"),
+        ({"patternProperties": {"^\\p{IsGreek}": {"type": "null"}}}, {"b": 1, "β": None}, {"β": 1}),
+    ],
+)
+def test_older_drafts_and_patterns_of_unicode_are_read(schema: Any, valid: Any, invalid: Any) -> None:
+    assert json_schema([""] * 2, [json.dumps(valid), json.dumps(invalid)], schema=schema) == [1.0, 0.0]
 
 
 NODE = {"properties": {"a": {"$ref": "#/$defs/node"}}, "anyOf": [{"properties": {"a": {"$ref": "#/$defs/node"}}}]}
@@ -122,6 +163,7 @@ SLOW = "^(x|xx)+$"
         ({"not": {"pattern": SLOW}}, f'"{"x" * 60}!"', "an inversion does not make it valid"),
         ({"patternProperties": {SLOW: {}}, "additionalProperties": {}}, f'{{"{"x" * 60}!": 1}}', "a key"),
         ({"$defs": {"node": NODE}, "$ref": "#/$defs/node"}, '{"a": ' * 30 + "{}" + "}" * 30, "branches that recur"),
+        ({"items": {"not": {"anyOf": [{"const": 1}] * 99}}}, f"[{'2, ' * 9000}2]", "many branches"),
     ],
 )
 def test_a_value_that_needs_exponential_time_is_not_valid(

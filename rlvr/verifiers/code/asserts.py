@@ -28,9 +28,7 @@ def assert_fault(sources: Sequence[str], entry_point: str | None) -> str | None:
         is_humaneval = any(re.search(r"\bcandidate\b", source) for source in sources)
         fix = f"Call check({name}), or write {name} for candidate" if is_humaneval else "Correct one of them"
         return f"entry_point is {entry_point!r}, but no assert names it. {fix}"
-    unconnected = next(
-        (number for number, source in enumerate(sources, 1) if not _names_others(ast.parse(source))), None
-    )
+    unconnected = next((number for number, source in enumerate(sources, 1) if not free_names(ast.parse(source))), None)
     if unconnected is not None:
         return f"assert {unconnected} of {len(sources)} names nothing of the program, so any program passes it"
     return None
@@ -41,8 +39,8 @@ def imported_packages(source: str) -> set[str]:
     return set(_imports(ast.parse(source)))
 
 
-def _names_others(tree: ast.Module) -> bool:
-    """Whether statements use a name that they don't bind themselves."""
+def free_names(tree: ast.Module) -> set[str]:
+    """The names that statements use and don't bind themselves."""
     bound: set[str] = set()
     used: set[str] = set()
     for node in ast.walk(tree):
@@ -54,7 +52,7 @@ def _names_others(tree: ast.Module) -> bool:
             bound.add(node.arg)
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
-    return bool(used - bound)
+    return used - bound
 
 
 def _imports(part: ast.AST) -> Iterator[str]:

@@ -14,7 +14,7 @@ from rlvr.errors import InputError, error_context
 from rlvr.sandbox.compiler import function_name
 from rlvr.sandbox.guest import values
 from rlvr.sandbox.languages import Language
-from rlvr.verifiers.code.asserts import can_fail
+from rlvr.verifiers.code.asserts import can_fail, free_names
 from rlvr.verifiers.code.tolerance import check_comparison, check_tolerance_applies
 from rlvr.verifiers.code.types import Submission
 
@@ -46,7 +46,9 @@ def read_tests(submission: Submission, language: Language) -> list[Test]:
     tests = submission.tests
     if isinstance(tests, (str, bytes)) or not isinstance(tests, Sequence):
         raise InputError(f"tests is {type(tests).__name__}. Give a list of tests.", kind="wrong-type", key="tests")
-    entry_point = submission.entry_point or _builtin_under_test(tests)
+    names = names_under_test(tests, submission.entry_point)
+    is_builtin = len(names) == 1 and names <= _BUILTINS  # as in sum(10, 15) == 6: the program must define it
+    entry_point = submission.entry_point or (min(names) if is_builtin else None)
     checked = []
     for number, test in enumerate(tests, 1):
         with error_context(f"test {number} of {len(tests)}"):
@@ -85,23 +87,23 @@ def _check_calls(submission: Submission, language: Language, tests: Sequence[Tes
         )
 
 
-def _builtin_under_test(tests: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the builtin's name that the program must define: the only name in asserts such as `sum(10, 15) == 6`.
+def names_under_test(tests: Sequence[Mapping[str, Any]], entry_point: str | None) -> set[str]:
+    """Return the names that a program must define, as far as its tests tell.
 
     Beside another name, a builtin is a tool of the asserts, and a program must not replace it.
     """
-    used: set[str] = set()
+    if entry_point:
+        return {entry_point.partition(".")[0]}
+    names: set[str] = set()
     for test in tests:
         source = test.get("assert") if isinstance(test, Mapping) else None
         if source is None:
-            return None
+            return set()
         try:
-            used |= {node.id for node in ast.walk(ast.parse(str(source))) if isinstance(node, ast.Name)}
+            names |= free_names(ast.parse(str(source)))
         except _UNPARSABLE:  # reported with the number of its test
-            return None
-        if len(used) > 1 or not used <= _BUILTINS:
-            return None
-    return min(used, default=None)
+            return set()
+    return names - _BUILTINS or names
 
 
 def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | None, has_checker: bool) -> Test:

@@ -7,12 +7,14 @@ Rules, in order:
 1. Thoughts hold no program. They begin at <think>, or at the start if the prompt has opened them, and end at </think>.
    Tags don't nest, since thoughts mention tags ("I put them in <think> tags"), and a quoted tag is a mention. Thoughts
    that never end leave no program.
-2. A block is fenced (three or more ``` or ~~~ at the start of a line, indented by up to three spaces) or between <code>
-   and </code>. A fence inside <code> is the block. A line with at least as many of the same characters and nothing else
-   closes a fence; ``` within a line or indented by four spaces does not. An unclosed block is no block. A fence that
-   names a language also closes an earlier, forgotten one.
-3. A block in another language is no program. Blocks that name the language come before unlabelled ones, since a sample
-   of the output may follow the program.
+2. A block is fenced (three or more ``` or ~~~ at the start of a line, indented by up to three spaces, in a list by any
+   number) or between <code> and </code>. A fence inside <code> is the block. A line with at least as many of the same
+   characters and nothing else closes a fence; ``` within a line or indented further does not. An unclosed block is no
+   block. A fence that names a language also closes an earlier, forgotten one. If a block stays open, a fence at the end
+   of a line of code closes, too.
+3. A block in another language is no program. If the tests name functions, only blocks that define one of them count, as
+   long as there is one: a test of the functions may follow. Blocks that name the language come before unlabelled ones,
+   since a sample of the output may follow the program.
 4. The turn ends at an end-of-turn token and, after a block, at the next "Question:" that the model invents
    (rlvr/verifiers/completion_text.py). Before the first block such a line is an introduction; inside a program it is
    code.
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +48,7 @@ _END = re.compile(
 # A fence, or a <code> tag; quoted tags are mentions. The text after a fence of backticks contains no backtick.
 _MARK = re.compile(
     r"""
-      (?: ^(?P<indent>[ ]{0,3})(?:<(?!code>)[A-Za-z]{1,20}>[ \t]{0,3})? | (?<=<code>)[ \t]{0,3} )
+      (?: ^(?P<indent>[ ]{0,3}+(?P<deep>[ ]*+))(?:<(?!code>)[A-Za-z]{1,20}>[ \t]{0,3})? | (?<=<code>)[ \t]{0,3} )
       (?P<fence>`{3,}+(?=[^`\n]*+$)|~{3,}+)
       (?P<info>[^\n<]*+)
       (?P<closes>(?=(?:[ \t]|</?[A-Za-z]{1,20}>)*+$))?      # only tags, as in "```</code>"
@@ -55,6 +57,9 @@ _MARK = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
+# A list with all its indented lines. Fences in it may be indented by more than three spaces.
+_LIST = re.compile(r"^ {0,3}(?:[-*+]|\d{1,3}[.)])[ \t].*+(?:\n(?:[ \t].*+)?+)*+", re.MULTILINE)
+_LATE_FENCE = re.compile(r"^([^`\n]*[^`\s])(`{3,}[ \t]*)$", re.MULTILINE)  # at the end of a line of code
 _MAX_FENCE = 40  # longer fences count as this long
 _WORD = re.compile(r"[\w+#.-]{1,40}")
 # `own_turn` would take these for a header or for thoughts. After a program they are part of the model's own turn.
@@ -97,6 +102,7 @@ def extract_program(
     completion: Any,
     *,
     language: str,
+    names: Collection[str] = (),
     bare: bool = False,
     prefill: str = "",
 ) -> Extraction:
@@ -105,6 +111,7 @@ def extract_program(
     Args:
         completion: a string, or a list of chat messages.
         language: of the program. Blocks that name another language don't count.
+        names: of the functions under test.
         bare: whether a turn without any block is a program as it stands, up to its first fence. For models that are
             asked for code alone, or that continue the start of a function.
         prefill: how the prompt begins the answer, such as "<think>" or "```python"; see `answer_prefill`.
@@ -113,6 +120,7 @@ def extract_program(
     if turn.endless_thoughts:
         return Extraction(None, "the thoughts never end")
     own = [block for block in turn.blocks if is_label_of(block.label, language)]
+    own = [block for block in own if any(_definition(block.text, name, language) is not None for name in names)] or own
     answers = [block for block in own if (block.tagged and not block.inline) or block.label not in _NO_LANGUAGE]
     chosen = answers or [block for block in own if not block.inline] or own
     if not chosen:
@@ -124,7 +132,7 @@ def extract_program(
 
 def _without_block(turn: ParsedTurn, language: str, bare: bool) -> Extraction:
     if bare and not turn.blocks:
-        mark = next((mark for mark in _MARK.finditer(turn.text) if mark["fence"]), None)
+        mark = next((mark for mark in _marks(turn.text) if mark["fence"]), None)
         text = own_turn(turn.text[: mark.start()] if mark else turn.text).strip("\n").rstrip()
         if text:
             return Extraction(f"{text}\n", f"the turn as it stands, {len(text):,} characters")
@@ -172,6 +180,14 @@ def parse_turn(completion: Any, *, language: str, prefill: str = "") -> ParsedTu
         return ParsedTurn("", [], False, True)
     token = _END.search(outside)
     text = outside[: token.start()] if token else outside
+    turn = _parse(text, language)
+    if turn.unclosed and (mended := _LATE_FENCE.sub(r"\1\n\2", text)) != text:
+        closed = _parse(mended, language)
+        return turn if closed.unclosed else closed
+    return turn
+
+
+def _parse(text: str, language: str) -> ParsedTurn:
     blocks: list[Block] = []
     end: int | None = None  # of the last block, once there is a program: another problem may follow it
     for block in _blocks(text):
@@ -216,8 +232,7 @@ def _next_problem(text: str) -> int | None:
 
 def _blocks(text: str) -> Iterator[Block | int]:
     """Yield the complete blocks of a text, then the position of an unclosed one, if any."""
-    all_marks = (mark for mark in _MARK.finditer(text) if mark["fence"] or mark["slash"] is not None)
-    marks = list(itertools.islice(all_marks, MAX_MARKS + 1))
+    marks = list(itertools.islice(_marks(text), MAX_MARKS + 1))
     if len(marks) > MAX_MARKS:
         yield 0
         return
@@ -248,6 +263,18 @@ def _blocks(text: str) -> Iterator[Block | int]:
         yield tag.start() if tag is not None else unclosed or 0
 
 
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """Yield the fences and the <code> tags of a text."""
+    lists = _LIST.finditer(text)
+    end = 0  # of the last list that begins before the mark
+    found = next(lists, None)
+    for mark in _MARK.finditer(text):
+        while found is not None and found.start() < mark.start():
+            end, found = found.end(), next(lists, None)
+        if mark["slash"] is not None or (mark["fence"] and (not mark["deep"] or mark.start() < end)):
+            yield mark
+
+
 def _closing_tags(marks: Sequence[re.Match[str]]) -> list[int]:
     """For each mark, the index of the next </code>; the number of marks if there is none."""
     closing = [len(marks)] * len(marks)
@@ -259,18 +286,21 @@ def _closing_tags(marks: Sequence[re.Match[str]]) -> list[int]:
 def _closing_fences(marks: Sequence[re.Match[str]]) -> list[int | None]:
     """For each fence, the mark that closes it; None if no mark does or another block starts before.
 
-    A fence that names a language, within a block, starts a new block: the model forgot to close the earlier one.
+    A fence that names a language, within a block, starts a new block: the model forgot to close the earlier one. What
+    closes a fence in a list is indented as far, or not at all.
     """
-    closes: dict[tuple[str, int], int] = {}
-    opens: dict[tuple[str, int], int] = {}
+    closes: dict[tuple[str, int, int], int] = {}
+    opens: dict[tuple[str, int, int], int] = {}
     closing: list[int | None] = [None] * len(marks)
     for number in range(len(marks) - 1, -1, -1):
         mark = marks[number]
         if not mark["fence"]:
             continue
-        character, length = mark["fence"][0], min(len(mark["fence"]), _MAX_FENCE)
-        close = closes.get((character, length))
-        closing[number] = None if opens.get((character, length), len(marks)) < (close or 0) else close
+        character, length, depth = mark["fence"][0], min(len(mark["fence"]), _MAX_FENCE), len(mark["deep"] or "")
+        close, other = (
+            min(nearest.get((character, length, own), len(marks)) for own in {0, depth}) for nearest in (closes, opens)
+        )
+        closing[number] = close if close < min(other, len(marks)) else None
         if mark["closes"] is not None and mark["indent"] is not None and not mark["info"].strip():
             nearest = closes
         elif _is_one_of(_label(mark["info"]), _LABELS):
@@ -278,7 +308,7 @@ def _closing_fences(marks: Sequence[re.Match[str]]) -> list[int | None]:
         else:
             continue
         for shorter in range(3, length + 1):
-            nearest[character, shorter] = number
+            nearest[character, shorter, depth] = number
     return closing
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from rlvr.errors import InputError, error_context
 from rlvr.formatting import count
 from rlvr.sandbox.capabilities import detect_capabilities
-from rlvr.verifiers.code.cases import digest
+from rlvr.verifiers.code.cases import digest, names_under_test
 from rlvr.verifiers.code.code_extraction import answer_prefill, extract_program, with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
@@ -99,6 +99,7 @@ def judge_completions(
         extraction = extract_program(
             completion,
             language=submission.language,
+            names=names_under_test(submission.tests, submission.entry_point),
             bare=options.bare,
             prefill=answer_prefill(prompt, options.opened),
         )

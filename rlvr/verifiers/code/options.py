@@ -33,8 +33,8 @@ class JudgeOptions:
     # Options, one value for all rows.
     time_factor: float = 1.0  # multiplies every `time_s`, for slow machines or languages
     bare: bool = False  # whether a completion without any block is a program as it stands
-    # Whether the prompt has opened <think>. By default read from a prompt that is text. Set `opened: true` for a chat
-    # template that ends in <think>, which is not visible here.
+    # Whether the prompt has opened <think>. By default read from a prompt that is text. Training and evaluation add the
+    # tag that a chat template opens, unless this option is set.
     opened: bool | None = None
     max_timeouts: int | None = None  # after so many timeouts, a program's other tests are not run
     allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can

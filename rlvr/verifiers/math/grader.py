@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from rlvr.verifiers.completion_text import completion_text, own_turn
+from rlvr.verifiers.completion_text import completion_text, own_turn, with_opened_think
 from rlvr.verifiers.math.compare import compare
 from rlvr.verifiers.math.context import is_retracted
 from rlvr.verifiers.math.extraction import find_statements, without_intermediate_results
@@ -54,6 +54,7 @@ def check_answer(
     prose: bool = True,
     tolerance: float | None = None,
     ended: bool = True,
+    think_opened: bool = False,
     deadline_s: float = DEADLINE_S,
 ) -> AnswerVerdict:
     """Check whether the completion's final answer is `gold`.
@@ -67,6 +68,7 @@ def check_answer(
         tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
         ended: False for a completion that was cut off: a last sentence such as "Thus she has 18 eggs." may then be an
             intermediate result, and is not read.
+        think_opened: whether the chat template has opened <think>, so that the completion begins with thoughts.
         deadline_s: limit of algebra on this answer, in seconds; an answer that exceeds it is wrong. Starting the
             workers, once a process, is not counted.
 
@@ -74,7 +76,7 @@ def check_answer(
         ValueError: an option is out of its range.
     """
     return check_answers(
-        [completion],
+        [with_opened_think(completion) if think_opened else completion],
         [gold],
         prose=prose,
         tolerance=tolerance,

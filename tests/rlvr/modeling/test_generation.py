@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.modeling.generation import ended, generate, prompt_tokens
+from rlvr.modeling.generation import ended, generate, prompt_tokens, template_opens_think
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 QUESTIONS = [
@@ -88,6 +88,30 @@ def test_what_was_cut_off_is_told_from_what_ended(model: Any) -> None:
     ):
         completions = complete(model, pad="<|endoftext|>", stop_strings=stop_strings, tokens=limit)
         assert all(ended(tokenizer, ids, eos, stop_strings) for ids in completions) is all_ended
+
+
+@pytest.mark.parametrize(
+    ("ending", "options", "opens", "why"),
+    [
+        ("<think>\n", {}, True, "R1"),
+        ("{% if enable_thinking %}<think>{% endif %}", {"enable_thinking": True}, True, "an option of the recipe"),
+        ("{% if enable_thinking %}<think>{% endif %}", {"enable_thinking": False}, False, "that is off"),
+        ("<think>\n\n</think>\n\n", {}, False, "Qwen3 without thoughts"),
+        ("", {}, False, "a template without thoughts"),
+        ("{{ raise_exception('no user') }}", {}, False, "a template that fails"),
+        (None, {}, False, "a base model has no template"),
+    ],
+)
+def test_a_template_that_opens_thoughts_is_recognised(
+    ending: Any, options: dict[str, Any], opens: bool, why: str
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    tokenizer.chat_template = None if ending is None else "{% if add_generation_prompt %}" + ending + "{% endif %}"
+    chat = [{"role": "user", "content": "Think.\n<think>"}]
+    assert template_opens_think(tokenizer, chat, options) is opens, why
+    assert template_opens_think(tokenizer, "<think>", options) is False, "text is not rendered"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import RewardSpec
+from rlvr.data.task import OPENED
+from rlvr.reward_audit.reward_call import reward_arguments
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, EXIT_FIX, FILE_FIX, FIXES, INPUT_FIX, TEXT_FIX, report
 from rlvr.scoring.registry import load_reward, load_rewards
@@ -603,3 +605,42 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
 )
 def test_advice_fits_the_error(error: str, fix: str) -> None:
     assert report([RewardFailure("a", None, "raised", f"{error}\nTraceback")]).endswith(fix)
+
+
+SCHEMA, CALLS = '{"type": "object"}', '[{"name": "f", "arguments": {}}]'
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "answer"),
+    [
+        ("math_correctness", {}, "\\boxed{18}"),
+        ("exact_match", {"answer_in": "tag"}, "<answer>18</answer>"),
+        ("keyword_coverage", {}, "It is 18 and no other number of them."),
+        ("json_schema", {"schema": SCHEMA}, '```json\n{"a": 18}\n```'),
+        ("function_call", {}, f"<tool_call>{CALLS[1:-1]}</tool_call>"),
+        ("code_format", {}, "```python\nprint(18)\n```"),
+        ("code_format", {"opened": True}, "```python\nprint(18)\n```"),
+        ("tag_format", {}, "18"),
+        ("tag_format", {"opened": True, "answer": True}, "<answer>18</answer>"),
+        ("trl.rewards.think_format_reward", {}, "18"),
+    ],
+)
+def test_every_reward_knows_that_the_template_opens_the_thoughts(
+    name: str, options: dict[str, Any], answer: str
+) -> None:
+    reward = load_reward(RewardSpec(name, options=options, where="trainer"))
+    completions = [f"Let me see.\n</think>\n{answer}", f"Let me see.\n{answer}", f"<think>\nHm.\n</think>\n{answer}"]
+    chats = [[{"role": "assistant", "content": text}] for text in completions]
+    columns = {"final_answer": ["18"] * 3, "keywords": [["18"]] * 3, "calls": [CALLS] * 3}
+    logged: dict[str, Any] = {}
+    with Scorer([reward]) as scoring:
+        scoring.think_opened = True
+        scored = scoring.score([[]] * 3, chats, columns, log_extra=logged.__setitem__)
+    repeats = 0.0 if "think" in name or "tag" in name else 1.0  # a format says that the tag is there twice
+    assert [value for (value,) in scored.values] == [1.0, 0.0, repeats] and logged[OPENED] == [True] * 3
+    for prompt in ([], "Question\n<think>\n") if "trl" not in name else ():  # a file of an evaluation, and one of a run
+        rows = [
+            {"prompt": prompt, "completion": text, OPENED: True, **{key: value[0] for key, value in columns.items()}}
+            for text in completions
+        ]
+        assert reward(**reward_arguments(rows, reward, [reward])) == [1.0, 0.0, repeats]

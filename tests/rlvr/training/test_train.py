@@ -152,6 +152,20 @@ def test_a_reward_gets_what_trl_passes_and_which_completions_ended(tmp_path: Pat
     assert "own_column" in pd.read_parquet(tmp_path / "completions" / "completions_00001.parquet").columns
 
 
+def test_rewards_see_the_tag_that_the_template_opens(tmp_path: Path) -> None:
+    def opens(completions: list[Any], **kwargs: Any) -> list[float]:
+        return [row % 3 if one["content"].startswith("<think>\n") else 9.0 for row, (one,) in enumerate(completions)]
+
+    shutil.copytree(TINY, tmp_path / "model")
+    template = tmp_path / "model" / "chat_template.jinja"
+    template.write_text(template.read_text().replace("assistant\\n' }}", "assistant\\n<think>\\n' }}"))
+    settings = {"max_steps": 1, "max_completion_length": 8, "model_name_or_path": str(tmp_path / "model")}
+    trainer, recipe, _ = build(tmp_path / "run", opens, settings=settings)
+    assert train(trainer, recipe)[0]["rewards/opens/mean"] == 0.875
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    assert table["think_opened"].all() and not table["completion"].str.contains("<think>").any()
+
+
 def test_a_row_that_cannot_be_scored_is_left_out_whatever_the_others_say(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, longer_is_better, cannot_say_for_half, settings={"max_steps": 1})
     assert train(trainer, recipe)[0]["rewards/unscored_fraction"] == 0.5

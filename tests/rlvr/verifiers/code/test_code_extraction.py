@@ -22,6 +22,10 @@ A, B = "print('a')\n", "print('b')\n"
 TAG = "print(1)  # </code>\n"
 FUTURE = "from __future__ import annotations\ndef f(x): pass\n"
 
+DEEP = "    ```python\n    x = '''\n        ```\n    '''\n    ```\n"
+LISTED = "x = '''\n    ```\n'''\n"
+QUOTE = 'x = """```\n{a}\n```"""\n'
+
 
 def fenced(code: str, label: str = "python", fence: str = "```") -> str:
     return f"{fence}{label}\n{code}{fence}\n"
@@ -40,6 +44,16 @@ PYTHON = [
     (fenced(A).replace("\n", "\r\n"), A, "line ends of Windows"),
     ("   ```python\n   if 1:\n       print(1)\n   ```\n", "if 1:\n    print(1)\n", "indented as in a list"),
     (f"Here it is:\n\n{fenced(A)}\nIt prints a.", A, "words around"),
+    ("2. So:\n\n     ```py\n     if 1:\n         print(1)\n     ```\n", "if 1:\n    print(1)\n", "further, in a list"),
+    (f"- a\n  * b\n{DEEP}- c\n\n{DEEP.replace('x', 'y')}", LISTED.replace("x", "y"), "with such fences in a docstring"),
+    (f"{DEEP}{fenced(A)}1. z\n", A, "before a list it is indented code"),
+    (f"* z\n\nSo:\n\n{DEEP}", None, "behind one, too"),
+    (fenced(A).replace("\n```", "```"), A, "closed at the end of the last line"),
+    (fenced(A).replace("\n```", "```") + "It prints:\n" + fenced("a\n", ""), A, "with a sample of the output behind"),
+    ("1) So:\n\n    ```python\n    print('a')```\n", A, "in a list"),
+    (fenced(B) + fenced(A).replace("\n```", "``` \nor so"), A, "behind another block"),
+    (fenced(QUOTE), QUOTE, "the end of a line closes nothing if a line of its own does"),
+    (fenced("x = `1```", "").replace("\n```\n", ""), None, "backticks within the line"),
     (fenced(A) + fenced(B), B, "the last of two"),
     (fenced("    return 1\n"), "    return 1\n", "the rest of a function keeps its indentation"),
     (fenced(A) + "It prints:\n" + fenced("a\n", ""), A, "a sample of the output behind"),
@@ -71,7 +85,6 @@ PYTHON = [
     ("```python\nprint(1)\n", None, "never closed"),
     ("<code>\nprint(1)\n", None, "a tag never closed"),
     ("```python\n```\n", None, "empty"),
-    ("    ```python\n    print(1)\n    ```\n", None, "indented code is no block"),
     ("x ```python\nprint(1)\n```\n", None, "a fence begins a line"),
     (fenced("int main() {}\n", "cpp"), None, "another language"),
     (fenced("x\n", "py.txt"), None, "the name of another file"),
@@ -116,6 +129,26 @@ def test_the_program_is_the_last_complete_block_of_the_own_turn(completion: str,
     assert extraction.why and "\n" not in extraction.why
     chat = [{"role": "user", "content": fenced(B)}, {"role": "assistant", "content": completion}]
     assert extract_program(chat, language="python") == extraction
+
+
+F, G = "def f(x):\n    return g(x)\n", "class g: pass\n"
+
+
+@pytest.mark.parametrize(
+    ("completion", "names", "program", "why"),
+    [
+        (fenced(F) + fenced("print(f(1))\n"), {"f"}, F, "a use behind"),
+        (fenced(F, "") + fenced("def test_f():\n    assert f(1) == g\n"), {"f", "g"}, F, "a test with a label"),
+        (fenced(G) + fenced(F) + fenced("f(g)\n"), {"f", "g"}, F, "the last of two that define one"),
+        (fenced(F) + fenced("f = lambda x: 1\n"), {"f"}, "f = lambda x: 1\n", "another definition"),
+        (fenced(F) + fenced("class T:\n    def f(self): pass\n"), {"f"}, F, "a method is no function"),
+        (fenced(F) + fenced("    return 1\n"), {"h"}, "    return 1\n", "no block defines one"),
+        (fenced(F, "cpp") + fenced(A), {"f"}, A, "a block in another language"),
+        (fenced(F) + "\nQuestion: next\n" + fenced(F + F), {"f"}, F, "an invented problem"),
+    ],
+)
+def test_the_program_defines_what_the_tests_name(completion: str, names: set[str], program: str, why: str) -> None:
+    assert extract_program(completion, language="python", names=names).program == program, why
 
 
 CPP = "int main() {}\n"
@@ -241,6 +274,7 @@ PIECES = [
     "`",
     "<|im_end|>",
     "    ",
+    "- ",
 ]
 
 
@@ -281,6 +315,8 @@ def test_lone_surrogates_stay_in_the_program() -> None:
         "\n",
         " ",
         "   ```",
+        "- x\n     ```\n",
+        "x```\n",
         "```<a> ",
         "Question:\n",
         "\nQuestion",

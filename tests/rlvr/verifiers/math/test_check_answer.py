@@ -91,6 +91,27 @@ def test_a_line_that_is_no_header_does_not_end_the_turn(text: str) -> None:
     assert own_turn(f"{text}\n#### 42") == f"{text}\n#### 42"
 
 
+@pytest.mark.parametrize(
+    ("completion", "opened", "unopened", "why"),
+    [
+        ("Half of 84 is 42.\n#### 42", False, True, "thoughts that never end"),
+        ("Or 41.\n#### 41\n</think>\n#### 42", True, True, "thoughts that end"),
+        ("<think>\n\\boxed{41}\n</think>\n\\boxed{42}", True, True, "the model repeats the tag"),
+        ("So 41.</think><think>No.\n#### 42", False, False, "thoughts begin again"),
+        ("#### 42\n</think>\n#### 41", False, False, "the answer is another one"),
+    ],
+)
+def test_thoughts_that_the_template_opens_hold_no_answer(
+    completion: str, opened: bool, unopened: bool, why: str
+) -> None:
+    chat = [{"role": "user", "content": "#### 42"}, {"role": "assistant", "content": completion}]
+    for form in (completion, chat):
+        assert check_answer(form, "42", think_opened=True).correct is opened, why
+        assert check_answer(form, "42").correct is unopened, why
+    parsed = [{"role": "assistant", "content": "#### 42", "reasoning_content": "Half of 84."}]
+    assert check_answer(parsed, "42", think_opened=True).correct is True
+
+
 def test_a_turn_cut_off_within_the_next_header_ends_before_it() -> None:
     assert own_turn("#### 42\n\nQuestion").strip() == "#### 42"
 
