@@ -118,6 +118,13 @@ def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:
     environment.answer(gold_query)
 
 
+def count_killed_call(environment: Sqlite, tool: str) -> None:
+    """Count an answer that was killed, with reward 0."""
+    if tool == "answer":
+        environment._answered += 1
+        environment._reward = 0.0
+
+
 def _quote(value: Any) -> str:
     if value is None:
         return "NULL"
