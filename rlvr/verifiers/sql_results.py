@@ -1,15 +1,25 @@
-"""Compare the results of two queries."""
+"""Read and compare the results of queries."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ENDS_IN_ORDER_BY = re.compile(r"\border\s+by\b[^()]*(\([^()]*\)[^()]*)*;?\s*\Z", re.IGNORECASE)
 Row = tuple[Any, ...]
+
+
+def read_rows(result: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Return the rows of a result of sql_queries.py."""
+    return tuple(tuple(_value(value) for value in row) for row in result["rows"])
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
 
 
 def is_ordered(sql: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -231,6 +232,33 @@ def test_a_query_shows_its_first_rows_and_is_no_answer(databases: Path) -> None:
     assert "CREATE TABLE sales (item TEXT, price REAL)" in environment.reset("shop.db", GOLD)
     assert environment.query("SELECT * FROM sales") == "item | price\nitem 0 | 0.0\nitem 1 | 0.1\n[more rows]"
     assert environment.get_reward() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "why"),
+    [
+        ("SELECT printf('%.*c', 2147483647, 'x')", "longer than 0.4 s", "one call that writes 2 GB"),
+        ("SELECT printf('%.*c', 90, 'x') LIKE '%x'", "\n1", "the same call, but short"),
+        ("SELECT instr(hex(zeroblob(499999)), hex(zeroblob(250000)) || '1')", "longer than 0.4 s", "one long search"),
+        ("SELECT instr(hex(zeroblob(499999)), '1')", "\n0", "the same search for a short text"),
+        ("SELECT replace(hex(zeroblob(499999)), hex(zeroblob(200000)) || '1', '')", "longer than 0.4 s", "and replace"),
+        (HANGING_QUERY, "longer than 0.4 s", "many steps"),
+        ("SELECT zeroblob(1048577)", "too big", "a value over the limit"),
+        ("SELECT '\ud800'", "no UTF-8 text", "a lone surrogate"),
+        ("SELECT x'00ff', 1e999, NULL, 'é'", "<2 bytes> | inf | NULL | é", "values of all types"),
+    ],
+)
+def test_a_query_ends_within_twice_its_limit(databases: Path, query: str, said: str, why: str) -> None:
+    environment = Sqlite(folder=str(databases), time_s=0.4)
+    environment.reset("shop.db", GOLD)
+    before = os.times()
+    try:
+        result = environment.query(query)
+    except ValueError as error:
+        result = str(error)
+    after = os.times()
+    seconds = sum(after[2:4]) - sum(before[2:4])  # of CPU time of child processes
+    assert said in result and seconds < 0.8, (why, result, seconds)
 
 
 def test_rows_are_compared_as_often_as_they_occur() -> None:
