@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_ENDS_IN_ORDER_BY = re.compile(r"\border\s+by\b[^()]*(\([^()]*\)[^()]*)*;?\s*\Z", re.IGNORECASE)
+# Comments, strings and quoted names (each to the end if it is not closed), words, and brackets.
+_TOKEN = re.compile(r"""--.*|/\*(?s:.*?)(?:\*/|\Z)|'[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?|[\w$:@]+|[()]""")
 Row = tuple[Any, ...]
 
 
@@ -23,8 +24,16 @@ def _value(value: Any) -> Any:
 
 
 def is_ordered(sql: str) -> bool:
-    """Whether the order of a query's rows counts: it ends in ORDER BY."""
-    return bool(_ENDS_IN_ORDER_BY.search(sql))
+    """Whether the order of a query's rows counts: it has ORDER BY outside of all brackets."""
+    depth, before = 0, ""
+    for token in _TOKEN.findall(sql.lower()):
+        if token.startswith(("--", "/*")):
+            continue
+        depth += (token == "(") - (token == ")")
+        if depth == 0 and (before, token) == ("order", "by"):
+            return True
+        before = token
+    return False
 
 
 def same_rows(rows: Sequence[Row], gold: Sequence[Row], *, ordered: bool) -> bool:

@@ -18,7 +18,6 @@ from environments.sqlite import Sqlite
 from rlvr import InputError
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers
-from rlvr.verifiers.sql_results import same_rows
 
 DOUBLE = {
     "tests": [{"assert": "assert double(21) == 42"}, {"assert": "assert double(-7351) == -14702"}],
@@ -259,11 +258,6 @@ def test_a_query_ends_within_twice_its_limit(databases: Path, query: str, said: 
     after = os.times()
     seconds = sum(after[2:4]) - sum(before[2:4])  # of CPU time of child processes
     assert said in result and seconds < 0.8, (why, result, seconds)
-
-
-def test_rows_are_compared_as_often_as_they_occur() -> None:
-    assert same_rows([(1,), (2,), (1,)], [(1,), (1,), (2,)], ordered=False)
-    assert not same_rows([(1,), (2,), (2,)], [(1,), (1,), (2,)], ordered=False)
 
 
 @pytest.mark.parametrize(
