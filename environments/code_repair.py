@@ -120,6 +120,11 @@ def play_reference(environment: CodeRepair, *, solution: str | None = None, **ro
     return solution is not None
 
 
+def count_killed_call(environment: CodeRepair, tool: str) -> None:
+    """Count an attempt that was killed, with score 0. Else programs that hang would ask about the tests for free."""
+    environment._attempts += tool == "submit"
+
+
 def _describe_failure(problem: CodeProblem, judgement: Judgement) -> str:
     """Quote the first test that failed, and say how."""
     verdicts = judgement.verdicts

@@ -109,6 +109,13 @@ def play_reference(environment: PythonSandbox, *, solution: str | None = None, *
     return solution is not None
 
 
+def count_killed_call(environment: PythonSandbox, tool: str) -> None:
+    """Count a submission that was killed, with score 0. Else programs that hang would ask about the tests for free."""
+    if tool == "submit":
+        environment._submitted += 1
+        environment._reward = 0.0
+
+
 def _cut(text: str, characters: int, *, end: bool = False) -> str:
     """Return the start of a text, or its end, with a note of what is missing."""
     text = text.strip("\n")

@@ -9,22 +9,26 @@ rows counts only if `ordered` is true; without that column, if `gold_query` ends
 differ by rounding alone (1e-9). Without an answer, the reward is 0.
 
 Queries can only read. The file is opened read-only; the authorizer allows SELECT and refuses everything else, pragmas,
-ATTACH and extensions included. Time, rows, the size of values and the memory of SQLite are limited.
+ATTACH and extensions included. Time, rows, the size of values and the memory of SQLite are limited. Each query runs in
+a process of its own, since SQLite can't interrupt a single call of a function.
 
 Known weakness: an answer may be right on this database by chance. Prefer questions whose right answer has many rows.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import sqlite3
-from contextlib import closing
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from rlvr import InputError
-from rlvr.verifiers.sql_queries import SCHEMA, execute
-from rlvr.verifiers.sql_results import Row, is_ordered, same_rows
+from rlvr.verifiers import sql_queries
+from rlvr.verifiers.sql_queries import ORIGINAL, SCHEMA, TOO_LONG
+from rlvr.verifiers.sql_results import Row, is_ordered, read_rows, same_rows
 
 MAX_COMPARED = 100_000  # rows of an answer
 
@@ -36,7 +40,7 @@ class Sqlite:
         """
         Args:
             folder: where the files of the column `database` are.
-            time_s: seconds of a query.
+            time_s: seconds of CPU time of a query.
             rows: number of rows that `query` returns.
             answers: number of answers; the last one counts.
         """
@@ -61,7 +65,7 @@ class Sqlite:
         try:
             _, self._gold = self._execute(gold_query, MAX_COMPARED)
             _, tables = self._execute(SCHEMA, 200)
-        except sqlite3.Error as error:
+        except ValueError as error:
             message = f"the column gold_query fails on {database}: {error}. Correct it."
             raise InputError(message, kind="invalid-row", key="gold_query") from error
         self._answered, self._reward = 0, 0.0
@@ -103,19 +107,36 @@ class Sqlite:
         """Return 1 if the rows of the last answer are the right ones, else 0."""
         return self._reward
 
-    def _execute(self, sql: str, most: int) -> tuple[list[str], list[Row]]:
+    def _execute(self, sql: str, most: int) -> tuple[list[str], tuple[Row, ...]]:
         """Return the names of the columns and at most so many rows.
 
         Raises:
-            sqlite3.Error: the query is wrong, not allowed, or exceeds a limit.
+            ValueError: the query is wrong, not allowed, or exceeds a limit.
         """
-        with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)) as connection:
-            return execute(connection, sql, most, self._time_s)
+        uri = f"{self._path.as_uri()}?mode=ro"
+        job = json.dumps([{"uri": uri, "sql": sql, "copies": {ORIGINAL: most}, "time_s": self._time_s}])
+        program = [sys.executable, "-I", "-S", sql_queries.__file__]
+        run = subprocess.run(program, input=job, capture_output=True, text=True)
+        if run.returncode == -signal.SIGPROF:
+            raise ValueError(TOO_LONG.format(self._time_s))
+        if run.returncode:
+            raise ValueError(f"the query ends SQLite (status {run.returncode})")
+        result = json.loads(run.stdout)[0][0]
+        if "error" in result:
+            raise ValueError(result["error"])
+        return result["columns"], read_rows(result)
 
 
 def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:
     """Answer with the gold query."""
     environment.answer(gold_query)
+
+
+def count_killed_call(environment: Sqlite, tool: str) -> None:
+    """Count an answer that was killed, with reward 0."""
+    if tool == "answer":
+        environment._answered += 1
+        environment._reward = 0.0
 
 
 def _quote(value: Any) -> str:

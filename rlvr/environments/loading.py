@@ -26,6 +26,8 @@ class Environment:
         play_reference: the function of that name in the environment's file, or None. Called with an environment after
             its `reset` and with the row's columns, it solves the task by calling tools. It returns False for a row
             without a reference.
+        count_killed_call: the function of that name, or None. Called with an environment and a tool's name after a
+            call of the tool was killed and undone.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Environment:
     tools: tuple[str, ...]
     has_reward: bool
     play_reference: Callable[..., Any] | None
+    count_killed_call: Callable[[Any, str], None] | None
 
     def build(self) -> Any:
         return self.cls(**self.options)
@@ -86,6 +89,7 @@ def load_environment(spec: EnvironmentSpec) -> Environment:
         tools=tuple(name for name in methods if name not in ("reset", "get_reward") and not name.startswith("_")),
         has_reward="get_reward" in methods,
         play_reference=companion_function(cls, "play_reference"),
+        count_killed_call=companion_function(cls, "count_killed_call"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -48,8 +49,15 @@ def resolve(messages: Sequence[dict[str, Any]]) -> list[float | None]:
     return seconds
 
 
-def parse_shallow(parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Parse a turn of the model; ValueError, which TRL expects, for one whose nesting nothing after it could handle."""
+def limit_nesting(tokenizer: Any) -> None:
+    """Let a tokenizer's parser of turns refuse what is nested so deeply that nothing after it could handle it.
+
+    It raises ValueError, which TRL's `parse_response` expects. TRL does not expect RecursionError.
+    """
+    tokenizer.parse_response = functools.partial(_parse_shallow, tokenizer.parse_response)
+
+
+def _parse_shallow(parse: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         message = parse(*args, **kwargs)
     except RecursionError as error:

@@ -10,6 +10,7 @@ A worker holds the objects of many rollouts and runs one step at a time. Steps o
 time; the steps of one rollout run in their order. A step that takes longer than its timeout, or that ends its process
 twice, is undone: the worker is replaced, and each rollout that it held is restored when it is next used, by repeating
 its earlier steps. Therefore an environment must do the same when it is given the same row, calls and random numbers.
+An environment may count a call that was killed (`count_killed_call`).
 """
 
 from __future__ import annotations
@@ -183,10 +184,10 @@ class Rollout:
             raise AttributeError(answer["why"])
         return None if answer is None else answer["content"]
 
-    def play_reference(self, environment: int, row: Mapping[str, Any]) -> Future[Any]:
+    def play_reference(self, row: Mapping[str, Any]) -> Future[Any]:
         """Play the reference solution, if the environment has one for the row: the result says whether."""
-        step = {"action": "reference", "environment": environment, "row": dict(row)}
-        return self._question(step, min(self._workers.budget_s, REFERENCE_CALLS * self._workers.timeout_s))
+        timeout_s = min(self._workers.budget_s, REFERENCE_CALLS * self._workers.timeout_s)
+        return self._question({"action": "reference", "row": dict(row)}, timeout_s)
 
     def end(self) -> None:
         """Drop the environment's object. Does not wait."""
@@ -227,8 +228,10 @@ class Rollout:
             seconds = self.history[-1][1]  # without the wait for the worker, and without repeated steps
         except (EnvironmentFailure, _StepKilled, _Refused) as error:
             text, failed, seconds = str({"error": str(error)}), True, time.monotonic() - started
-            self.killed += isinstance(error, _StepKilled)
-            if isinstance(error, EnvironmentFailure):
+            if isinstance(error, _StepKilled):
+                self.killed += 1
+                self._own_step({"action": "killed", "tool": tool}, self._workers.timeout_s)
+            elif isinstance(error, EnvironmentFailure):
                 self.failed = self.failed or f"{tool}: {error}"
         self.seconds.append(seconds)
         self.failures += failed
@@ -358,7 +361,7 @@ class _Host:
         else:
             if not connection.wait([self._channel], timeout_s):
                 self._replace(self._server)
-                raise _StepKilled(f"not done after {timeout_s:g} s, and undone")
+                raise _StepKilled(f"not done after {timeout_s:g} s")
             reply = receive(self._channel)
         if reply is None:
             raise _Died(describe_status(self._replace(self._workers.server())))

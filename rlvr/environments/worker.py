@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlvr.environments.loading import load_environment
+from rlvr.environments.loading import Environment, load_environment
 from rlvr.scoring.call_conditions import seed_random_numbers
 from rlvr.scoring.reward import await_value
 
@@ -28,10 +28,12 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
     """
     specs, max_output = pickle.loads(payload)
     environments = [load_environment(spec) for spec in specs]
-    objects: dict[int, Any] = {}  # by rollout
+    kinds: dict[int, Environment] = {}  # by rollout
+    objects: dict[int, Any] = {}
 
     def reset(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
-        objects[rollout] = environments[step["environment"]].build()
+        kinds[rollout] = environments[step["environment"]]
+        objects[rollout] = kinds[rollout].build()
         observation = await_value(objects[rollout].reset(**step["row"]))
         if observation is not None and not isinstance(observation, str):
             raise TypeError(f"reset returned {type(observation).__name__}, but should return text or None")
@@ -64,10 +66,15 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
         return {"value": {"found": True, "content": content}}
 
     def reference(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
-        play = environments[step["environment"]].play_reference
+        play = kinds[rollout].play_reference
         return {"value": play is not None and play(objects[rollout], **step["row"]) is not False}
 
+    def killed(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
+        count = kinds[rollout].count_killed_call
+        return {"value": count and count(objects[rollout], step["tool"])}
+
     def end(step: Mapping[str, Any], rollout: int) -> dict[str, Any]:
+        kinds.pop(rollout, None)
         objects.pop(rollout, None)
         return {}
 
@@ -77,6 +84,7 @@ def prepare(payload: bytes) -> Callable[[bytes], dict[str, Any]]:
         "reward": reward,
         "attribute": attribute,
         "reference": reference,
+        "killed": killed,
         "end": end,
     }
 

@@ -56,10 +56,10 @@ class _Trial:
     def run(self) -> Iterator[Problem]:
         idle = self._begin()
         played = self._begin()
-        known = [bool(played[0].play_reference(self.index, self.rows[0]).result())]
+        known = [bool(played[0].play_reference(self.rows[0]).result())]
         if not played[0].failed:  # else the others might hang as well
             pairs = zip(played[1:], self.rows[1:], strict=True)
-            references = [rollout.play_reference(self.index, row) for rollout, row in pairs]
+            references = [rollout.play_reference(row) for rollout, row in pairs]
             known += [bool(reference.result()) for reference in references]
         earned: list[list[float | None]] = [[], []]
         if self.environment.has_reward:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import math
 import os
+import re
 import select
 import signal
 import socket
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.sandbox import directories, seccomp
+from rlvr.sandbox import directories, python_modules, seccomp
 from rlvr.sandbox.guest import protocol
 from rlvr.sandbox.guest.protocol import EXCHANGE, PROGRAM, STDERR, STDIN, STDOUT
 from rlvr.sandbox.limits import Limits
@@ -44,6 +46,22 @@ _ENVIRONMENT = {
 
 USERS = range(0x6B00_0000, 0x6B00_0000 + 4096)
 SMALL_USERS = range(60_000, 64_096)  # for containers that map only the first 65,536 users
+
+
+@functools.cache
+def _host_paths() -> re.Pattern[bytes]:
+    """Return a pattern for what standard error says about this machine: frames of its files, and their folders.
+
+    The first line may begin in the middle of a frame.
+    """
+    folders = {
+        os.path.dirname(os.__file__),
+        str(GUEST),
+        *filter(None, map(python_modules.site, python_modules.PACKAGES)),
+    }
+    host = b"(?:" + b"|".join(re.escape(os.fsencode(f"{folder}/")) for folder in sorted(folders, reverse=True)) + b")"
+    frame = rb'(?:\A[^"\n]*|^[ |+-]*File "' + host + rb'[^"\n]*)", line \d+.*\n([ |+-]*\[Previous line repeated.*\n)?'
+    return re.compile(frame + b"|" + host, re.MULTILINE)
 
 
 class ZygoteError(Exception):
@@ -289,6 +307,7 @@ class Zygote:
         limit = self._limits.output_kb << 10
         output, output_size = take_content(self._files[STDOUT], limit)
         stderr, stderr_size = take_content(self._files[STDERR], limit, tail=STDERR_TAIL)
+        stderr = _host_paths().sub(b"", stderr)
         exchange, _ = take_content(self._files[EXCHANGE], limit)
         # Reset descriptor flags: a program could leave a message for the next one in them.
         for descriptor in (*self._files[STDOUT : EXCHANGE + 1], *self._read_only):

@@ -29,14 +29,15 @@ _ENVIRONMENT = {
 
 
 def tracked_run(folder: Path, tracker: str) -> Mapping[str, Any]:
-    """The run of a run directory in a tracker; empty if there is none."""
-    return read_json(folder / f"{tracker}.json")
+    """The run of a run directory in a tracker; empty if there is none, as in a copy of the directory."""
+    run = read_json(folder / f"{tracker}.json")
+    return run if run.get("folder") == str(folder.resolve()) else {}
 
 
 def remember_run(folder: Path, tracker: str, **run: Any) -> None:
     """Note the run, so that the next session of the run directory and later scripts continue it."""
     with contextlib.suppress(OSError):  # on a full disk a resumed run becomes another one there
-        write_json(folder / f"{tracker}.json", run)
+        write_json(folder / f"{tracker}.json", {**run, "folder": str(folder.resolve())})
 
 
 def default_tracking_uri(output_dir: Path) -> str:

@@ -19,7 +19,7 @@ import torch
 from trl.models import unwrap_model_for_generation
 
 from rlvr.data.task import ENDED
-from rlvr.environments.messages import as_table, parse_shallow, resolve
+from rlvr.environments.messages import as_table, limit_nesting, resolve
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import generate, ignore_generation_config
 from rlvr.tracking.trackers import unused_trackers_hidden
@@ -92,8 +92,7 @@ class TrlSeam(GRPOTrainer):
             kwargs["environment_factory"] = environments.factories
         super().__init__(*args, **kwargs)
         if environments is not None:
-            # TRL catches errors of parsing a call, but no recursion.
-            self._tokenizer.parse_response = functools.partial(parse_shallow, self._tokenizer.parse_response)
+            limit_nesting(self._tokenizer)
 
     def describe_completions(self, prompt_ids: Any, completion_ids: Any, tool_mask: Any, completions: Any) -> None:
         """Add metrics of this rank's completions; collective."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ from rlvr.sandbox.limits import Limits
 from rlvr.verifiers import sql_queries
 from rlvr.verifiers.code.program_run import run_program_on
 from rlvr.verifiers.code.types import AC, SE, VERDICT_NAMES
-from rlvr.verifiers.sql_queries import COPIES, HALVES, ORIGINAL
-from rlvr.verifiers.sql_results import Row, is_ordered, same_rows
+from rlvr.verifiers.sql_queries import COPIES, HALVES, ORIGINAL, TOO_LONG
+from rlvr.verifiers.sql_results import Row, is_ordered, read_rows, same_rows
 
 MAX_DATABASE = 16 << 20  # bytes: each query gets a copy of its own
 MAX_ROWS = 10_000  # of a reference query
@@ -245,7 +246,9 @@ def _run(
         elif together > 1:
             results += _run(part, time_s=time_s, allow_weak_sandbox=allow_weak_sandbox)
         else:
-            failed = _Result(error=f"{VERDICT_NAMES[run.verdict]} ({run.reason})", sandbox_failed=run.verdict == SE)
+            too_long = run.reason == signal.SIGPROF.name
+            error = TOO_LONG.format(time_s) if too_long else f"{VERDICT_NAMES[run.verdict]} ({run.reason})"
+            failed = _Result(error=error, sandbox_failed=run.verdict == SE)
             results.append(dict.fromkeys(part[0][2], failed))
     return results
 
@@ -253,9 +256,4 @@ def _run(
 def _decode(result: Mapping[str, Any]) -> _Result:
     if "error" in result:
         return _Result(error=result["error"])
-    rows = tuple(tuple(_value(value) for value in row) for row in result["rows"])
-    return _Result(result["columns"], rows)
-
-
-def _value(value: Any) -> Any:
-    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
+    return _Result(len(result["columns"]), read_rows(result))

@@ -1,6 +1,7 @@
 """Run one SELECT on a SQLite database, on its own and on changed copies.
 
-The sandbox runs this file as a program, so it imports the standard library alone.
+This file runs as a program, in the sandbox or alone, so it imports the standard library alone. The process ends if a
+single call of a function exceeds the time limit by half: SQLite can't interrupt it.
 
 A query can only read: the authorizer allows SELECT and refuses everything else, such as pragmas, ATTACH and extensions.
 Time, rows, the size of values and the memory of SQLite are limited.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import signal
 import sqlite3
 import sys
 import time
@@ -24,6 +26,8 @@ from typing import Any
 MAX_SQL = 10_000  # characters of a query
 MAX_VALUE = 1 << 20  # bytes of a value that a query computes
 MAX_RESULT = 8 << 20  # characters and bytes of all values of a result
+MAX_TIME = 1.5  # times the limit: then the process ends by SIGPROF
+TOO_LONG = "the query takes longer than {:g} s"
 MAX_HEAP = 256 << 20  # bytes that SQLite may use in this process
 SCHEMA = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
 MAX_FOREIGN_KEYS = 4  # steps from table to table
@@ -54,6 +58,7 @@ def execute(connection: sqlite3.Connection, sql: str, most: int, time_s: float) 
     connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 200)
     connection.set_authorizer(authorize)
     end = time.thread_time() + time_s
+    signal.setitimer(signal.ITIMER_PROF, MAX_TIME * time_s)
     connection.set_progress_handler(lambda: time.thread_time() > end, 1000)
     connection.text_factory = lambda value: value.decode(errors="replace")
     try:
@@ -67,12 +72,14 @@ def execute(connection: sqlite3.Connection, sql: str, most: int, time_s: float) 
                 raise sqlite3.DataError(f"the result is larger than {MAX_RESULT >> 20} MB")
     except sqlite3.OperationalError as error:
         if str(error) == "interrupted":
-            raise sqlite3.OperationalError(f"the query takes longer than {time_s:g} s") from error
+            raise sqlite3.OperationalError(TOO_LONG.format(time_s)) from error
         raise
     except UnicodeError as error:
         raise sqlite3.DataError("the query is no UTF-8 text") from error
     except MemoryError as error:
         raise sqlite3.OperationalError(f"the query needs more than {MAX_HEAP >> 20} MB") from error
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return [name for name, *_ in cursor.description or ()], rows
 
 
@@ -131,9 +138,9 @@ def _quoted(name: str) -> str:
 
 
 def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run a query on copies of a database; return a result each: its columns and rows, or an error.
+    """Run a query on copies of a database; return a result each: the names of its columns and its rows, or an error.
 
-    A query that fails on the first copy is not run on the others.
+    A query that fails on the first copy is not run on the others. A database given as `uri` is opened, and not copied.
     """
     results: list[dict[str, Any]] = []
     for copy, most in job["copies"].items():
@@ -141,13 +148,19 @@ def run_job(job: dict[str, Any]) -> list[dict[str, Any]]:
             results.append(results[0])
             continue
         try:
-            with closing(open_copy(base64.b64decode(job["database"]), copy)) as connection:
+            with closing(_open(job, copy)) as connection:
                 names, rows = execute(connection, job["sql"], most, job["time_s"])
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             results.append({"error": str(error)})
             continue
-        results.append({"columns": len(names), "rows": [[_plain(value) for value in row] for row in rows]})
+        results.append({"columns": names, "rows": [[_plain(value) for value in row] for row in rows]})
     return results
+
+
+def _open(job: dict[str, Any], copy: str) -> sqlite3.Connection:
+    if "uri" in job:
+        return sqlite3.connect(job["uri"], uri=True)
+    return open_copy(base64.b64decode(job["database"]), copy)
 
 
 def _plain(value: Any) -> Any:

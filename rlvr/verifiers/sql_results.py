@@ -1,20 +1,39 @@
-"""Compare the results of two queries."""
+"""Read and compare the results of queries."""
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-_ENDS_IN_ORDER_BY = re.compile(r"\border\s+by\b[^()]*(\([^()]*\)[^()]*)*;?\s*\Z", re.IGNORECASE)
+# Comments, strings and quoted names (each to the end if it is not closed), words, and brackets.
+_TOKEN = re.compile(r"""--.*|/\*(?s:.*?)(?:\*/|\Z)|'[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?|[\w$:@]+|[()]""")
 Row = tuple[Any, ...]
 
 
+def read_rows(result: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Return the rows of a result of sql_queries.py."""
+    return tuple(tuple(_value(value) for value in row) for row in result["rows"])
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
+
+
 def is_ordered(sql: str) -> bool:
-    """Whether the order of a query's rows counts: it ends in ORDER BY."""
-    return bool(_ENDS_IN_ORDER_BY.search(sql))
+    """Whether the order of a query's rows counts: it has ORDER BY outside of all brackets."""
+    depth, before = 0, ""
+    for token in _TOKEN.findall(sql.lower()):
+        if token.startswith(("--", "/*")):
+            continue
+        depth += (token == "(") - (token == ")")
+        if depth == 0 and (before, token) == ("order", "by"):
+            return True
+        before = token
+    return False
 
 
 def same_rows(rows: Sequence[Row], gold: Sequence[Row], *, ordered: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,8 @@ from environments.python_sandbox import PythonSandbox
 from environments.retrieval import Retrieval
 from environments.sqlite import Sqlite
 from rlvr import InputError
-from rlvr.verifiers.sql_results import same_rows
+from rlvr.config.specs import EnvironmentSpec
+from rlvr.environments.rollouts import EnvironmentWorkers
 
 DOUBLE = {
     "tests": [{"assert": "assert double(21) == 42"}, {"assert": "assert double(-7351) == -14702"}],
@@ -23,6 +25,7 @@ DOUBLE = {
     "entry_point": "double",
 }
 RIGHT, SQUARE = "def double(n):\n    return 2 * n\n", "def double(n):\n    return n * n\n"
+HALF = "def double(n):\n    return 42\n"
 
 
 @pytest.fixture(scope="module")
@@ -103,11 +106,10 @@ def test_only_the_submission_is_paid_and_only_once() -> None:
 
 
 def test_a_share_of_the_tests_is_paid_unless_all_are_asked_for() -> None:
-    half = "def double(n):\n    return 42\n"
     for all_or_nothing, reward in ((False, 0.5), (True, 0.0)):
         sandbox = PythonSandbox(all_or_nothing=all_or_nothing)
         sandbox.reset(**DOUBLE)
-        sandbox.submit(half)
+        sandbox.submit(HALF)
         assert sandbox.get_reward() == reward
 
 
@@ -119,7 +121,7 @@ def test_a_share_of_the_tests_is_paid_unless_all_are_asked_for() -> None:
         ([SQUARE, RIGHT], 0.8, "at the second attempt"),
         ([SQUARE, SQUARE, RIGHT], 0.6, "at the third"),
         ([SQUARE, SQUARE, SQUARE], 0.0, "never"),
-        (["def double(n):\n    return 42\n", SQUARE], 0.5, "the best attempt counts"),
+        ([HALF, SQUARE], 0.5, "the best attempt counts"),
     ],
 )
 def test_a_repair_is_worth_less_with_each_attempt(attempts: list[str], reward: float, why: str) -> None:
@@ -170,6 +172,36 @@ def test_a_sandbox_that_fails_gives_no_reward(monkeypatch: pytest.MonkeyPatch) -
 
 
 GOLD = "SELECT item, sum(price) FROM sales GROUP BY item"
+HANGS = "def double(n):\n    while True: pass\n"
+HANGING_QUERY = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT count(*) FROM n"
+
+
+@pytest.mark.slow
+def test_a_killed_submission_counts_and_scores_0(databases: Path) -> None:
+    """Else a program asks one question about the hidden tests with each submission: it hangs, or it does not."""
+    table: list[tuple[str, dict[str, Any], list[tuple[str, str]], str, float, str]] = [
+        ("python_sandbox", {}, [("submit", HANGS), ("submit", RIGHT)], "no submission is left", 0.0, "the only one"),
+        ("python_sandbox", {}, [("run", HANGS + "double(1)"), ("submit", RIGHT)], "2 of 2", 1.0, "a draft is free"),
+        ("python_sandbox", {"submissions": 2}, [("submit", HANGS), ("submit", RIGHT)], "2 of 2", 1.0, "the last"),
+        ("python_sandbox", {"submissions": 2}, [("submit", RIGHT), ("submit", HANGS)], "not done", 0.0, "the last"),
+        ("code_repair", {"attempts": 1}, [("submit", HANGS), ("submit", RIGHT)], "no attempt is left", 0.0, "the only"),
+        ("code_repair", {"attempts": 2}, [("submit", HANGS), ("submit", RIGHT)], "2 of 2", 0.8, "the second"),
+        ("code_repair", {"attempts": 2}, [("submit", HALF), ("submit", HANGS)], "not done", 0.5, "the best counts"),
+        ("sqlite", {}, [("answer", HANGING_QUERY), ("answer", GOLD)], "no answer is left", 0.0, "the only one"),
+        ("sqlite", {}, [("query", HANGING_QUERY), ("answer", GOLD)], "4 rows", 1.0, "a query is free"),
+    ]
+    folder = {"python_sandbox": {}, "code_repair": {}, "sqlite": {"folder": str(databases)}}
+    row = {**DOUBLE, "database": "shop.db", "gold_query": GOLD}
+    specs = [EnvironmentSpec(name, {**folder[name], **options, "time_s": 60.0}) for name, options, *_ in table]
+    with EnvironmentWorkers(specs, timeout_s=8, budget_s=120, max_output=1000, processes=len(table)) as workers:
+        rollouts = [workers.begin(number, row, (0, 0, number)) for number in range(len(table))]
+        results = [
+            [rollout.call(tool, {"sql" if name == "sqlite" else "code": text}) for tool, text in calls]
+            for rollout, (name, _, calls, *_) in zip(rollouts, table, strict=True)
+        ]
+        for rollout, texts, (*_, said, reward, why) in zip(rollouts, results, table, strict=True):
+            assert said in texts[1].text(), why
+            assert (rollout.reward(60).result(), rollout.killed, rollout.failed) == (pytest.approx(reward), 1, ""), why
 
 
 @pytest.mark.parametrize(
@@ -201,9 +233,31 @@ def test_a_query_shows_its_first_rows_and_is_no_answer(databases: Path) -> None:
     assert environment.get_reward() == 0.0
 
 
-def test_rows_are_compared_as_often_as_they_occur() -> None:
-    assert same_rows([(1,), (2,), (1,)], [(1,), (1,), (2,)], ordered=False)
-    assert not same_rows([(1,), (2,), (2,)], [(1,), (1,), (2,)], ordered=False)
+@pytest.mark.parametrize(
+    ("query", "said", "why"),
+    [
+        ("SELECT printf('%.*c', 2147483647, 'x')", "longer than 0.4 s", "one call that writes 2 GB"),
+        ("SELECT printf('%.*c', 90, 'x') LIKE '%x'", "\n1", "the same call, but short"),
+        ("SELECT instr(hex(zeroblob(499999)), hex(zeroblob(250000)) || '1')", "longer than 0.4 s", "one long search"),
+        ("SELECT instr(hex(zeroblob(499999)), '1')", "\n0", "the same search for a short text"),
+        ("SELECT replace(hex(zeroblob(499999)), hex(zeroblob(200000)) || '1', '')", "longer than 0.4 s", "and replace"),
+        (HANGING_QUERY, "longer than 0.4 s", "many steps"),
+        ("SELECT zeroblob(1048577)", "too big", "a value over the limit"),
+        ("SELECT '\ud800'", "no UTF-8 text", "a lone surrogate"),
+        ("SELECT x'00ff', 1e999, NULL, 'é'", "<2 bytes> | inf | NULL | é", "values of all types"),
+    ],
+)
+def test_a_query_ends_within_twice_its_limit(databases: Path, query: str, said: str, why: str) -> None:
+    environment = Sqlite(folder=str(databases), time_s=0.4)
+    environment.reset("shop.db", GOLD)
+    before = os.times()
+    try:
+        result = environment.query(query)
+    except ValueError as error:
+        result = str(error)
+    after = os.times()
+    seconds = sum(after[2:4]) - sum(before[2:4])  # of CPU time of child processes
+    assert said in result and seconds < 0.8, (why, result, seconds)
 
 
 @pytest.mark.parametrize(

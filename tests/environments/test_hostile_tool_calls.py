@@ -81,7 +81,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
             }
             calls[case.name] = attackers[case.name].call(case.tool.split(".")[1], arguments)
         for name, neighbour in neighbours:
-            neighbour.play_reference(NAMES.index(name), ROWS[name])
+            neighbour.play_reference(ROWS[name])
         results = {name: call.text() for name, call in calls.items()}
         paid = [case.name for case in TOOL_CALLS if case.tool.split(".")[0] in REWARDING]
         yield Played(

@@ -135,6 +135,7 @@ ATTACKS = [
     ("SELECT a.* FROM sales a, sales b, sales c, sales d ORDER BY a.price * b.price", "a sort of 1.7 million rows"),
     ("SELECT zeroblob(2000000000)", "2 GB at once"),
     (f"SELECT {' + '.join([SLOW] * 40)}", "functions that no handler interrupts"),
+    ("SELECT printf('%.*c', 2147483647, 'x')", "one such function"),
     (f"SELECT {'(' * 3000}1{')' * 3000}", "nested brackets"),
     (f"SELECT {'1 + ' * 20_000}1", "a query of 80,000 characters"),
     (f"SELECT {', '.join(['hex(zeroblob(400000))'] * 100)}", "a result of 80 MB"),

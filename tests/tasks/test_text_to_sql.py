@@ -26,7 +26,7 @@ def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp
     task = text_to_sql(**options)
     assert (len(task.train), len(task.test)) == (32, 8)
     assert not set(task.train["question"]) & set(task.test["question"])
-    for row in (*task.train, *task.test):
+    for row in (*task.train.select(range(8)), *task.test.select(range(2))):
         played = Sqlite(folder=options["folder"])
         played.reset(**row)
         assert played.get_reward() == 0.0 and row["gold_query"] not in row["prompt"][0]["content"]

@@ -81,7 +81,7 @@ def test_calls_beyond_the_budget_are_refused_and_the_reward_is_still_given() -> 
         rollout = begin(workers, 1)
         calls = [("add", {"number": 1}), ("misbehave", {"how": "hang"}), ("add", {"number": 1})]
         texts = [rollout.call(*call).text() for call in calls]
-        assert texts[0] == "The count is 1." and "undone" in texts[1] and "tool_budget_s" in texts[2]
+        assert texts[0] == "The count is 1." and "not done" in texts[1] and "tool_budget_s" in texts[2]
         assert rollout.reward(TIMEOUT_S).result() == 1.0
 
 
@@ -95,7 +95,7 @@ def test_rollouts_outlive_their_worker_processes(workers: EnvironmentWorkers) ->
 
 def test_the_reference_solution_is_played_by_the_function_of_the_file(workers: EnvironmentWorkers) -> None:
     rollout = begin(workers, 7)
-    assert rollout.play_reference(0, {"target": 7}).result() is True
+    assert rollout.play_reference({"target": 7}).result() is True
     assert rollout.reward(TIMEOUT_S).result() == 1.0
 
 

@@ -24,7 +24,7 @@ from rlvr.scoring.metric_choice import choose_metrics
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from rlvr.training.train import TrainingError
-from tests.rlvr.environments.test_training import build, table, train
+from tests.rlvr.environments.test_training import HOSTILE_TURNS, build, check_hostile_turns, table, train
 from tests.rlvr.training.test_train import BASE
 from tests.support.tool_model import Script, call, follow, write_tool_model
 
@@ -110,6 +110,19 @@ def test_an_evaluation_has_the_conversations_of_training(tmp_path: Path, model: 
         assert made[0] == made[1]
     assert [conversation.stopped for conversation in conversations] == ["answer", "iterations", "answer", "length"]
     assert [completion.ended for completion in played] == [True, False, True, False]
+
+
+def test_an_evaluation_reads_calls_as_training_does(model: Path) -> None:
+    settings = {**BASE, "model_name_or_path": str(model)}
+    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (), None, settings, environments=(COUNTER,))
+    tokenizer = loading.load_tokenizer(recipe, chat=True)
+    turns = iter(HOSTILE_TURNS)
+    engine = ScriptedEngine(tokenizer, lambda text: "Done." if "<tool_response>\n" in text else next(turns))
+    rows = [{"prompt": [{"role": "user", "content": "Go."}]}] * len(HOSTILE_TURNS)
+    with open_player(recipe, tokenizer, []) as player:
+        assert player is not None
+        played = player.play(engine, rows, [(number, 0) for number in range(len(rows))], Decoding(1800), seed=0)
+    check_hostile_turns(one.conversation.messages for one in played if one.conversation is not None)
 
 
 def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any) -> tuple[Any, ...]:

@@ -145,7 +145,7 @@ def test_a_dead_server_and_a_deleted_run_are_reported(run_dir: Path, monkeypatch
     with pytest.raises(InputError) as error:
         mlflow_run.send_results(run_dir, Results())
     assert error.value.kind == "run-not-found"
-    remember_run(run_dir, "mlflow", **run)
+    remember_run(run_dir, "mlflow", run_id=run["run_id"])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:hush@127.0.0.1:1")
     assert add_results(run_dir, run_dir) == ["Not sent to MLflow at http://127.0.0.1:1: it refuses connections."]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.tracking.mlflow_run import MLflowRun, make_store
+from rlvr.tracking.tracked_run import tracked_run
 from tests.support.mlflow_server import Server
 
 
@@ -43,6 +45,27 @@ def test_a_deleted_run_is_replaced_by_a_complete_one(tmp_path: Path, server: Ser
     run.update()
     assert (list(server.runs), server.metrics("run1")) == (["run1"], losses(1, 2, 3))
     assert len(said) == 1 and "has no run run0" in said[0]
+
+
+def test_a_copied_run_directory_has_a_run_of_its_own(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, copy, link = (tmp_path / name for name in ("original", "copy", "link"))
+    original.mkdir()
+    write_losses(original, 1)
+    mlflow_run(original, server, []).update()
+    shutil.copytree(original, copy)
+    assert (tracked_run(original, "mlflow")["run_id"], tracked_run(copy, "mlflow")) == ("run0", {})
+    write_losses(copy, 2)
+    said: list[str] = []
+    mlflow_run(copy, server, said).update()
+    assert (server.metrics("run0"), server.metrics("run1"), said) == (losses(1), losses(1, 2), [])
+    link.symlink_to(original)
+    monkeypatch.chdir(original)
+    for same in (original, link, Path(), tmp_path / "copy" / ".." / "original"):
+        write_losses(original, len(server.metrics("run0")) + 1)
+        mlflow_run(same, server, said).update()
+    assert (list(server.runs), server.metrics("run0")) == (["run0", "run1"], losses(1, 2, 3, 4, 5))
 
 
 def test_the_users_variables_choose_experiment_and_run(
