@@ -61,7 +61,7 @@ def train_and_measure(recipe: Recipe, started: float, interrupts: Sequence[int])
         stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
         console.silence_loading_bars()
         state = launch.join(recipe)
-        stack.enter_context(lock_run(recipe.output_dir, state))  # of several processes; one alone holds it already
+        stack.enter_context(lock_run(recipe.output_dir, state))  # run_grpo.py has locked it for one process
         prepared = stack.enter_context(prepare_run(recipe, state=state))
         introduce(recipe, prepared.remarks, prepared.resumption)
         stages = Stages(prepared, stop)
@@ -91,7 +91,11 @@ def profile(recipe: Recipe, started: float, minutes: float, machine: str | None)
 
 
 class Stages:
-    """The stages of a prepared run: measure the base model, train, measure the trained model, report."""
+    """The stages of a prepared run: measure the base model, train, measure the trained model, report.
+
+    All processes go through them together; the main process alone writes and prints. A signal stops a stage at once,
+    but training ends its step and saves a checkpoint first.
+    """
 
     def __init__(self, prepared: PreparedRun, stop: StopRequest) -> None:
         from rlvr.training import (
@@ -117,6 +121,7 @@ class Stages:
     def run(self) -> int:
         """Go through all stages, and record in run.json how far they come; return the exit code."""
         prepared, resumption = self.prepared, self.prepared.resumption
+        # Before the new status replaces what run.json says of the earlier session.
         for name in [] if resumption.fresh else self.status.changed_files():
             console.info(f"  {name} has changed since the run was stopped; steps from here on use the new code.")
         directory.prepare(
@@ -178,7 +183,7 @@ class Stages:
         # Greedy answers do not show what training samples. GRPOTrainer sets its random state anew, so sampling here
         # changes nothing there.
         self.sampled = base.sample(
-            prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, prepared.plan.generations
+            prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, samples=prepared.plan.generations
         )
         base.close()
         self.train_module.free_memory()

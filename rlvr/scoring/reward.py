@@ -67,7 +67,7 @@ class Reward:
         return self.applies_to is None or task in self.applies_to
 
     def __call__(self, prompts: list[Any], completions: list[Any], **kwargs: Any) -> list[float | None]:
-        """Score a batch.
+        """Score a batch, for audits; training and evaluation call the function in `rlvr.scoring.backends.local`.
 
         Args:
             prompts, completions: one per row; strings, or lists of chat messages.
