@@ -41,16 +41,25 @@ _SECRET_WORDS = ("token", "secret", "pass", "key", "credential", "authorization"
 _MIN_BITS = 3.5  # entropy per character; words and names have less than generated tokens
 
 
-def secrets_in(content: bytes, *, shapes_only: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield each line (from 1) of a text file that holds a secret, and what it is. Binary files are skipped.
+def read_text(content: bytes) -> str:
+    """Return the text of a file: UTF-8, UTF-16, or what can be read in a binary file; `\\u0068` as its character."""
+    if b"\0" in content:
+        # UTF-16 has a NUL byte with each ASCII character. Numbers in the headers of weights have several in a row.
+        content = b" ".join(re.findall(rb"[\t\r\n -~]{4,}|\n", re.sub(rb"(?<!\0)\0(?!\0)", b"", content)))
+    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|/)", _unescape, content.decode("utf-8", errors="replace"))
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else "/"
+
+
+def secrets_in(text: str, *, shapes_only: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield each line (from 1) that holds a secret, and what it is.
 
     Args:
-        content: the beginning of the file.
         shapes_only: skip values that only look random, as identifiers in data often do.
     """
-    if b"\0" in content[:8192]:
-        return
-    for number, line in enumerate(content.decode("utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         secret = find_token(line)
         if secret is None and not shapes_only and _has_secret_value(line):
             secret = "probably a password or a token"

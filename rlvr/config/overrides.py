@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from rlvr.config import schema
+from rlvr.config.yaml_reader import parse_yaml
 from rlvr.errors import Problem
 
 
@@ -39,19 +39,11 @@ def parse_overrides(words: Sequence[str], problems: list[Problem]) -> list[tuple
                 problems.append(Problem(f"--{key} has no value. Write --{key} VALUE.", "invalid-override", key))
                 continue
         try:
-            overrides.append((key, _read_value(text)))
-        except ValueError:
+            overrides.append((key, parse_yaml(text)[0]))
+        except YAMLError:
             fix = "Close its brackets and quotation marks, or put it into quotes."
             problems.append(Problem(f"--{key}: {text!r} is not YAML. {fix}", "invalid-override", key))
     return overrides
-
-
-def _read_value(text: str) -> Any:
-    """Read YAML; ValueError if it is none."""
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise ValueError(text) from error
 
 
 def apply_override(content: dict[str, Any], dotted: str, value: Any, sections: Sequence[str]) -> str | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from rlvr.config import project, schema
 from rlvr.errors import InputError
 
+_MAX_VALUES = 20_000  # with each alias (*name) written out; a few lines of aliases can stand for billions
 # How ruamel.yaml names an error (a part of its context and of its problem), our explanation, and whether the error is
 # where the construct began rather than where it was noticed.
 _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
@@ -31,6 +33,8 @@ _EXPLANATIONS: tuple[tuple[str, str, str, bool], ...] = (
         "the indentation fits no level. Keys of one level begin in the same column, list entries with a dash",
         False,
     ),
+    ("", "complex key", "a key is one word. For << write the keys out, or take them from a recipe with extends", False),
+    ("", "could not determine a constructor", "a tag (!name) in front of the value. Remove it, or use quotes", False),
     ("", "cannot start any token", "a value that begins with @, ` or % must be in quotes", False),
 )
 
@@ -45,7 +49,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     if text.startswith("#!") or path.suffix == ".sh":
         raise _invalid(path, "this is a shell script. docs/coming-from.md maps the flags of OpenRLHF and veRL to keys")
     try:
-        content = YAML().load(text)
+        content, lines = parse_yaml(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1
         key = str(error.problem).split('"')[1]
@@ -56,30 +60,54 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         line, explanation = _explain(error, text.splitlines())
         raise _invalid(path, explanation, line) from None
     except YAMLError as error:
-        raise _invalid(path, f"this is not YAML text ({error})") from None
-    except RecursionError:
-        raise _invalid(path, "this is nested too deeply for a recipe") from None
+        raise _invalid(path, f"this is not YAML text: {error}") from None
     if content is None:
         raise _invalid(path, "the recipe is empty. Start from a copy of recipes/demo-arithmetic.yaml")
-    if not isinstance(content, CommentedMap):
+    if not isinstance(content, dict):
         raise _invalid(path, "the recipe is not a mapping. Write one `key: value` per line")
-    return _plain(content), dict(_lines(content, ""))
+    return content, lines
 
 
-def _lines(value: Any, prefix: str) -> Iterator[tuple[str, int]]:
+def parse_yaml(text: str) -> tuple[Any, dict[str, int]]:
+    """Return the content of a YAML text as plain Python, and the line of every key.
+
+    Raises:
+        YAMLError: it is no YAML, it holds a merge key (<<) or an unknown tag, or its aliases make it too large.
+    """
+    reader = YAML(typ="safe", pure=True)
+    try:
+        node = reader.compose(text)
+        lines = list(islice(_lines(node, ""), _MAX_VALUES + 1))
+        if len(lines) > _MAX_VALUES:
+            raise YAMLError(f"more than {_MAX_VALUES:,} values, with each alias (*name) written out")
+        return None if node is None else _plain(reader.constructor.construct_document(node)), dict(lines)
+    except RecursionError:
+        raise YAMLError("it is nested too deeply") from None
+    except ValueError as error:  # 2026-13-01, !!int x, a number of 5,000 digits
+        raise YAMLError(f"a value can't be read: {error}") from None
+
+
+def _lines(node: Node | None, prefix: str) -> Iterator[tuple[str, int]]:
     """Yield the dotted keys inside a value, with their lines."""
-    if isinstance(value, CommentedMap):
-        for key, item in value.items():
-            yield f"{prefix}{key}", value.lc.key(key)[0] + 1
-            yield from _lines(item, f"{prefix}{key}.")
-    elif isinstance(value, CommentedSeq):
-        for number, item in enumerate(value, start=1):
-            names = (number, item["name"]) if isinstance(item, dict) and item.get("name") else (number,)
-            if prefix == "rewards." and isinstance(item, str):
-                names = (number, item)
-            for name in names:
-                yield f"{prefix}{name}", value.lc.item(number - 1)[0] + 1
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, ScalarNode):
+                raise MarkedYAMLError(problem="merge or complex key", problem_mark=key.start_mark)
+            yield f"{prefix}{key.value}", key.start_mark.line + 1
+            yield from _lines(value, f"{prefix}{key.value}.")
+    elif isinstance(node, SequenceNode):
+        for number, item in enumerate(node.value, start=1):
+            for name in (number, *_names(item, prefix)):
+                yield f"{prefix}{name}", item.start_mark.line + 1
                 yield from _lines(item, f"{prefix}{name}.")
+
+
+def _names(item: Node, prefix: str) -> list[str]:
+    """What an entry of a list is called, besides its number."""
+    if isinstance(item, MappingNode):
+        named = [value for key, value in item.value if key.value == "name"]
+        return [value.value for value in named if isinstance(value, ScalarNode) and value.value]
+    return [item.value] if prefix == "rewards." and isinstance(item, ScalarNode) else []
 
 
 def _invalid(path: Path, explanation: str, line: int | None = None) -> InputError:
@@ -136,14 +164,9 @@ def _less_indented(lines: list[str], line: int) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert ruamel's round-trip types (which know their lines) to plain Python values."""
+    """Make keys texts, and also dates and the like: no recipe key takes them, so the text is what the user wrote."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, bool):
-        return value
-    for plain_type in (int, float, str):
-        if isinstance(value, plain_type):
-            return plain_type(value)
-    return str(value)  # dates and the like: no recipe key takes them, so the text is what the user wrote
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

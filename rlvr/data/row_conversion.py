@@ -56,7 +56,8 @@ def notes_on_columns(rows: Sequence[Row], columns: Mapping[str, str] | None) -> 
     notes, names = [], {name for row in rows for name in row}
     if columns is None and (ignored := sorted(RESERVED_COLUMNS & names)):
         notes.append(f"Left out the columns {', '.join(ignored)}: TRL reserves these names.")
-    if columns is not None and (ignored := sorted(names - {"prompt", *columns.values()})):
+    used = {name if name in names else name.partition(".")[0] for name in (columns or {}).values()}
+    if columns is not None and (ignored := sorted(names - {"prompt", *used})):
         more = ", …" if len(ignored) > SHOWN_COLUMNS else ""
         notes.append(f"Left out the columns {', '.join(ignored[:SHOWN_COLUMNS])}{more}: `columns` does not name them.")
     return notes
@@ -75,6 +76,11 @@ class RowConverter:
 
     def convert(self, row: Row, split: str, index: int) -> Row:
         where = f"{self.path}, {split} row {index}"
+        for name in ("image", "images"):
+            images = row.get(name)
+            if any(image is not None for image in (images if isinstance(images, list) else [images])):
+                problem = "it holds an image, which the model would not see. Set it to null if the prompt needs none"
+                raise row_error(where, name, index, problem)
         kept = self._select_columns(row, where, index)
         prompt = self._complete_prompt(self._build_prompt(row, kept, where, index), where, index)
         kept.pop("prompt", None)
@@ -96,11 +102,12 @@ class RowConverter:
             return {name: value for name, value in row.items() if name not in RESERVED_COLUMNS}
         kept = {"prompt": row["prompt"]} if "prompt" in row else {}
         for ours, theirs in self.columns.items():
-            if theirs not in row:
+            try:
+                kept[ours] = _value(row, theirs)
+            except KeyError:
                 swap = f" It is {{ours: theirs}}: write {{{theirs}: {ours}}}." if ours in row else ""
                 hint = f"The option columns names it: {{{ours}: {theirs}}}.{swap}"
-                raise missing_column_error(where, theirs, row, hint, row=index)
-            kept[ours] = row[theirs]
+                raise missing_column_error(where, theirs, row, hint, row=index) from None
         return kept
 
     def _build_prompt(self, row: Row, kept: Row, where: str, index: int) -> Any:
@@ -149,6 +156,14 @@ class RowConverter:
         if self.system is not None and prompt[0]["role"] != "system":
             prompt = [{"role": "system", "content": self.system}, *prompt]
         return list(prompt)
+
+
+def _value(row: Row, column: str) -> Any:
+    """Return the value of a column, or one inside it: reward_model.ground_truth. A column's own name may hold dots."""
+    head, dot, inner = column.partition(".")
+    if column not in row and dot and isinstance(row.get(head), dict):
+        return _value(row[head], inner)
+    return row[column]
 
 
 def _source(path: str) -> str:

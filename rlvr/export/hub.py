@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import httpx2
@@ -30,11 +30,12 @@ _CAUSES = {  # by the status of an answer
 }
 
 
-def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
+def push(repo: str, files: Files, digests: Mapping[str, str], message: str, *, private: bool | None) -> str:
     """Say what will change in a repository, create it if there is none, and commit the files; return the address.
 
     Args:
         repo: its id; without a namespace, it is the user's own.
+        digests: sha256 of the weights by name, as they were scanned.
         private: whether it is to be private; None: as the account's settings say, or as it is.
 
     Raises:
@@ -56,9 +57,10 @@ def push(repo: str, files: Files, message: str, *, private: bool | None) -> str:
         stays = f"these files stay: {', '.join(kept[:5])}{' …' if len(kept) > 5 else ''}" if kept else "no file stays"
         console.info(f"{repo}: exists. Files of the same name are replaced, {stays}.")
     with console.SlowStep(f"Publishing {repo}"), _explained(repo):
+        operations = [CommitOperationAdd(name, source) for name, source in files.items()]
+        _check_unchanged(operations, digests)
         if found is None:
             api.create_repo(repo, private=private, exist_ok=True)
-        operations = [CommitOperationAdd(name, source) for name, source in files.items()]
         head = found.sha if found is not None else None
         return str(api.create_commit(repo, operations, commit_message=message, parent_commit=head).commit_url)
 
@@ -75,6 +77,14 @@ def _check_fits(found: ModelInfo, files: Files, private: bool | None) -> None:
             kind="repository-has-other-weights",
             key="repo",
         )
+
+
+def _check_unchanged(operations: Sequence[CommitOperationAdd], digests: Mapping[str, str]) -> None:
+    for operation in operations:
+        name, digest = operation.path_in_repo, operation.upload_info.sha256.hex()
+        if digest != digests.get(name, digest):
+            message = f"{name} was changed after it was scanned, and nothing was sent. Run the same command again."
+            raise InputError(message, kind="hash-mismatch", path=name)
 
 
 def _names(found: ModelInfo) -> list[str]:

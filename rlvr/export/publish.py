@@ -16,24 +16,30 @@ from rlvr.artifacts.export_record import ExportRecord
 from rlvr.artifacts.result_record import FILE as RECORD
 from rlvr.artifacts.result_record import read_record
 from rlvr.artifacts.run_lock import refuse_if_in_use
+from rlvr.artifacts.sealed_json import file_digest
 from rlvr.errors import InputError, Problem
 from rlvr.export import hub
 from rlvr.export.curves_image import draw_curves
 from rlvr.export.model_card import IMAGE, hub_id, model_card, published_recipe
 from rlvr.export.settings import check_id
-from rlvr.export.upload import Files, is_part_of_model, scan, size
+from rlvr.export.upload import Files, is_part_of_model, read, scan, size
 from rlvr.formatting import byte_count, mapping
 from rlvr.report.run_reader import RunRecord, read_run
 
-_RECORDS = ("evaluation.json", "result.json")  # of the run, as evidence beside the card
+_RECORDS = ("evaluation.json", "result.json", "recipe.yaml")  # of the run, as evidence beside the card
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What would be published: the files, the names of those that stay here, the card, and what forbids it."""
+    """What would be published: the files, the names of those that stay here, the card, and what forbids it.
+
+    Attributes:
+        digests: sha256 of the weights by name, when they were scanned.
+    """
 
     run: str
     files: Files
+    digests: Mapping[str, str]
     left_out: tuple[str, ...]
     card: str
     problems: tuple[Problem, ...]
@@ -63,9 +69,10 @@ def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication
         run_dir: of an export, if its run is not in a usual place.
 
     Raises:
-        InputError: the folder is neither, its files were changed, the run has not finished or has no weights, or
-            `repo` is not the id of a repository.
+        InputError: the folder is neither, its files were changed or lie elsewhere, the run has not finished or has no
+            weights, or `repo` is not the id of a repository.
     """
+    root = folder
     export = export_record.read_export(folder) if (folder / export_record.FILE).is_file() else None
     run = _finished_run(folder if export is None else _find_run(folder, export, run_dir))
     check_id(repo)
@@ -75,8 +82,9 @@ def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication
     base = _base_of_adapter(folder) if kind == "adapter" else hub_id(run.recipe.get("model_name_or_path"))
     image = draw_curves(run)
     card = model_card(run, kind, repo, base=base, image=IMAGE if image else None, export=export)
-    files: dict[str, Path | bytes] = {path.name: path for path in sorted(folder.iterdir()) if is_part_of_model(path)}
-    files |= {name: run.folder / name for name in _RECORDS if (run.folder / name).is_file()}
+    files = {path.name: read(path, root) for path in sorted(folder.iterdir()) if is_part_of_model(path)}
+    files |= {name: read(run.folder / name, run.folder) for name in _RECORDS if (run.folder / name).is_file()}
+    digests = {name: file_digest(source) for name, source in files.items() if isinstance(source, Path)}
     files["README.md"] = card.encode("utf-8", "replace")
     if image:
         files[IMAGE] = image
@@ -84,7 +92,7 @@ def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication
         files["recipe.yaml"] = published_recipe(run).encode()
     left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))
     private = [path for one in (run.folder, folder) for path in (one, one.resolve())]
-    return Publication(run.name, files, left_out, card, tuple(scan(files, private)))
+    return Publication(run.name, files, digests, left_out, card, tuple(scan(files, private)))
 
 
 def publish(publication: Publication, repo: str, *, private: bool | None) -> str:
@@ -95,7 +103,7 @@ def publish(publication: Publication, repo: str, *, private: bool | None) -> str
     """
     publication.check()
     console.info(publication.describe())
-    return hub.push(repo, publication.files, f"Publish {publication.run}", private=private)
+    return hub.push(repo, publication.files, publication.digests, f"Publish {publication.run}", private=private)
 
 
 def publish_run(run_dir: Path, model_folder: Path, settings: Mapping[str, Any]) -> int:

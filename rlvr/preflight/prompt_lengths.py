@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ def measure_prompts(
     refused = [
         problem for split, own in rows.items() for problem in _refused_prompts(task, split, own, tokenizer, options)
     ]
+    refused = refused or [*_unknown_tokens(task, rows, tokenizer, config, options)]
     if refused:
         return PromptLengths(0, tuple(refused))
     # Characters rank prompts nearly as tokens do.
@@ -79,7 +80,7 @@ def measure_prompts(
     most_characters = ranked[:ALWAYS_TOKENISED]
     others = set(options) - {label for _, label in most_characters}
     most_characters += {label: (prompt, label) for prompt, label in ranked if label in others}.values()
-    longest = max(_token_counts(tokenizer, most_characters, options), default=0)
+    longest = max(map(len, _token_ids(tokenizer, most_characters, options)), default=0)
     positions = position_limit(recipe, config)
     if positions is None or not ranked:
         return PromptLengths(longest)
@@ -103,7 +104,10 @@ def measure_prompts(
             break
         suspects = [row for row, (prompt, _) in enumerate(split_rows) if _bytes(prompt) + template_bytes > room]
         with ProgressBar("long prompts", len(suspects)) as progress:
-            sizes = _token_counts(tokenizer, [split_rows[row] for row in suspects], options, progress.update)
+            sizes = []
+            for ids in _token_ids(tokenizer, [split_rows[row] for row in suspects], options):
+                sizes.append(len(ids))
+                progress.update(1)
         longest = max([longest, *sizes])
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
@@ -149,6 +153,31 @@ def _refused_prompts(
         yield Problem(message, "unrenderable-prompt", "prompt", row=places[0])
 
 
+def _unknown_tokens(
+    task: Task,
+    rows: Mapping[str, Sequence[Row]],
+    tokenizer: PreTrainedTokenizerBase,
+    config: PretrainedConfig,
+    template_options: Mapping[str | None, Mapping[str, Any]],
+) -> Iterator[Problem]:
+    """Find prompts and padding with tokens that the model has no embedding for: on a GPU they end the process."""
+    size = getattr(config.get_text_config(), "vocab_size", None)
+    if size is None or max(tokenizer.get_vocab().values(), default=0) < size:
+        return
+    fix = f"the model has {size} embeddings. Use the model's own tokenizer, or enlarge its embedding"
+    if (tokenizer.pad_token_id or 0) >= size:
+        message = f"The padding token {tokenizer.pad_token} has the id {tokenizer.pad_token_id}, and {fix}."
+        yield Problem(message, "token-without-embedding", "model_name_or_path")
+    for split, own in rows.items():
+        highest = [max(ids, default=0) for ids in _token_ids(tokenizer, own, template_options)]
+        if found := [row for row, token in enumerate(highest) if token >= size]:
+            message = (
+                f"{split}: {len(found)} of {len(own)} prompts (rows {first_rows(found, task.split(split))}) hold "
+                f"tokens without an embedding, such as {tokenizer.convert_ids_to_tokens(max(highest))!r}: {fix}."
+            )
+            yield Problem(message, "token-without-embedding", "prompt", row=found[0])
+
+
 def completion_limits(recipe: Recipe) -> dict[str, int]:
     """The splits that a run generates from, each with the tokens that a completion may have."""
     in_training = recipe.value("max_completion_length")
@@ -183,19 +212,14 @@ def _rows(task: Task, split: str, tools: Mapping[str, Any]) -> list[Row]:
     return [(prompt, label if label in tools else None) for prompt, label in zip(prompts, labels, strict=True)]
 
 
-def _token_counts(
+def _token_ids(
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Row],
     template_options: Mapping[str | None, Mapping[str, Any]],
-    progress: Callable[[int], None] = lambda _: None,
-) -> list[int]:
-    sizes: list[int] = []
+) -> Iterator[list[int]]:
     for start in range(0, len(rows), TOKENISED_AT_A_TIME):
         for label, batch in itertools.groupby(rows[start : start + TOKENISED_AT_A_TIME], key=lambda row: row[1]):
-            prompts = [prompt for prompt, _ in batch]
-            sizes += [len(ids) for ids in prompt_tokens(tokenizer, prompts, template_options[label])]
-            progress(len(prompts))
-    return sizes
+            yield from prompt_tokens(tokenizer, [prompt for prompt, _ in batch], template_options[label])
 
 
 def _render(tokenizer: PreTrainedTokenizerBase, prompt: Any, template_options: Mapping[str, Any]) -> str:

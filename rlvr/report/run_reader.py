@@ -8,12 +8,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from rlvr.artifacts.directory import read_json, read_status
 from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
 from rlvr.artifacts.metrics import read_metrics
+from rlvr.config.yaml_reader import parse_yaml
 from rlvr.errors import InputError
 from rlvr.formatting import count, hide_secrets, is_number, mapping
 from rlvr.health.run_metrics import reward_weights, short_name
@@ -118,8 +118,8 @@ def steps_of(recipe: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) ->
 def parse_recipe(text: str) -> Mapping[str, Any]:
     """The content of a recipe; empty if it is no YAML mapping."""
     try:
-        return mapping(YAML(typ="safe", pure=True).load(text))
-    except (YAMLError, ValueError, RecursionError):
+        return mapping(parse_yaml(text)[0])
+    except YAMLError:
         return {}
 
 

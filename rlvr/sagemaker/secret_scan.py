@@ -38,15 +38,15 @@ def _advice(secret: str, key: str = "") -> str:
 
 
 def find_secrets(path: Path, label: str, *, shapes_only: bool = False) -> Iterator[Problem]:
-    """One problem for each line of a text file that holds a secret.
+    """One problem for each line of a file that holds a secret.
 
     Args:
         label: the file's name in messages.
         shapes_only: as in `secrets_in`.
     """
     with path.open("rb") as file:
-        content = file.read(_MAX_BYTES)
-    for line, what in secret_scan.secrets_in(content, shapes_only=shapes_only):
+        text = secret_scan.read_text(file.read(_MAX_BYTES))
+    for line, what in secret_scan.secrets_in(text, shapes_only=shapes_only):
         message = f"{label}, line {line}: {what}. All readers of the bucket could read it. Remove it. {_advice(what)}"
         yield Problem(message, kind="secret-in-upload", path=label, line=line)
 

@@ -118,11 +118,42 @@ def test_parquet_and_json_are_read_too(tmp_path: Path) -> None:
     assert list(first.train["prompt"]) == list(second.train["prompt"])
 
 
+@pytest.mark.parametrize(
+    ("columns", "expected", "why"),
+    [
+        ({"final_answer": "reward_model.ground_truth", "level": "extra.info.level"}, ["7", 3], "values inside objects"),
+        ({"final_answer": "a.b", "level": "extra.odd.name"}, ["8", 4], "names with dots win over objects"),
+        ({"final_answer": "reward_model.truth"}, "reward_model.truth", "no such value"),
+        ({"final_answer": "data_source.x"}, "data_source.x", "a value inside a text"),
+        ({"final_answer": "none.x"}, "none.x", "a value inside null"),
+        ({"final_answer": "reward_model."}, "reward_model.", "no name"),
+    ],
+)
+def test_a_dotted_path_in_columns_reads_a_nested_value(
+    tmp_path: Path, columns: dict[str, str], expected: object, why: str
+) -> None:
+    row = {"data_source": "x", "reward_model": {"style": "rule", "ground_truth": 7}, "a": {"b": 9}, "a.b": 8, "c": 1}
+    row |= {"extra": {"info": {"level": 3}, "odd": {"name": 5}, "odd.name": 4}, "none": None}
+    path = write(tmp_path / "a.jsonl", [{"prompt": [{"role": "user", "content": "q"}], **row}])
+    if isinstance(expected, str):
+        with pytest.raises(InputError) as error:
+            jsonl(path=path, columns=columns, test_fraction=0)
+        assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", expected, 0), why
+    else:
+        task = jsonl(path=path, columns=columns, test_fraction=0)
+        assert [task.train[0]["final_answer"], task.train[0]["level"]] == expected, why
+        left_out = [name for name in ("a", "a.b", "c", "extra", "reward_model") if f" {name}," in str(task.notes)]
+        assert left_out == (["a", "a.b", "c"] if expected[0] == "7" else ["a", "c"]), why
+
+
 def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: Path) -> None:
-    rows = [{"prompt": str(n), "completion": "the solution", "images": []} for n in range(3)]
+    rows = [
+        {"prompt": str(n), "completion": "the solution", "images": images, "image": None}
+        for n, images in enumerate([[], None, [None, None]])
+    ]
     task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
     assert task.train.column_names == ["prompt", "source", "id"]
-    assert any("completion, images" in note for note in task.notes)
+    assert any("completion, image, images" in note for note in task.notes)
 
 
 @pytest.mark.parametrize(("options", "kind", "key", "hint", "why"), cases(__file__, "options"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.artifacts.secret_scan import find_token, is_secret_name, secrets_in
+from rlvr.artifacts.secret_scan import find_token, is_secret_name, read_text, secrets_in
 from rlvr.sagemaker.secret_scan import find_secrets_in_request
 
 RANDOM = "q7X!r2Lp9Zv4Kt8W"
@@ -43,7 +43,7 @@ def test_a_name_is_secret_by_its_last_word_in_requests_and_in_files(name: str, i
     assert is_secret_name(name) == is_secret, why
     assert bool(find_secrets_in_request({"Environment": {name: "x"}})) == is_secret, why
     for line in (f"{name}={RANDOM}", f'  "{name}": "{RANDOM}",'):
-        assert any(secrets_in(line.encode())) == is_secret, (why, line)
+        assert any(secrets_in(line)) == is_secret, (why, line)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_name_is_secret_by_its_last_word_in_requests_and_in_files(name: str, i
     ],
 )
 def test_a_program_that_assigns_to_a_key_holds_no_secret(line: str, why: str) -> None:
-    assert [*secrets_in(line.encode())] == [], why
+    assert [*secrets_in(line)] == [], why
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,25 @@ HOOK = "https://hooks." + "slack.com/services/" + "T0A1B2C3D/B0A1B2C3D/aB3aB3aB3
 )
 def test_a_token_is_known_by_its_shape(text: str, what: str | None, why: str) -> None:
     assert find_token(text) == what, why
+
+
+ESCAPED = "".join(f"\\u{ord(letter):04X}" for letter in "glpat-" + "aB3" * 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "why"),
+    [
+        (f"a\nb {ESCAPED}".encode(), 2, "letters as JSON may write them"),
+        (f"a\n\nä glpat-{'aB3' * 7}".encode("utf-16"), 3, "UTF-16 with its mark"),
+        (f"a\nglpat-{'aB3' * 7}".encode("utf-16-be"), 2, "UTF-16 without"),
+        (b"\x08\0\0\0" + b"0\0\0\0\0\0\0\0glpat-" + b"aB3" * 14 + b"\xff\0\1", 1, "a string behind its length"),
+        (f"a {ESCAPED[:-60]}".encode(), None, "too short for a token"),
+        (b"glpat-aB3aB3\0\0aB3aB3aB3aB3aB3", None, "two strings"),
+        ("glpat-NAME läuft".encode("utf-16"), None, "a description in UTF-16"),
+    ],
+)
+def test_a_token_is_found_in_any_encoding(content: bytes, line: int | None, why: str) -> None:
+    assert [number for number, _ in secrets_in(read_text(content))] == ([line] if line else []), why
 
 
 @pytest.mark.parametrize(

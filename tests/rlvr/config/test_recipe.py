@@ -14,6 +14,7 @@ from rlvr.config.foreign_keys import usual_names
 from rlvr.config.overrides import parse_overrides
 from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
 from rlvr.config.recipe_writer import write_recipe
+from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 
 GOOD = """\
@@ -94,6 +95,17 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
     assert "dtype" not in recipe.settings
 
 
+def multiplied(form: str) -> str:
+    """Eight lines of aliases, which stand for 100 million values."""
+    ten = [form.format(", ".join([f"*n{n}"] * 10)) for n in range(8)]
+    return "n0: &n0 [x]\n" + "".join(f"n{n}: &n{n} {text}\n" for n, text in enumerate(ten, 1))
+
+
+def test_an_alias_is_the_value_that_it_names(write_yaml: Write) -> None:
+    path = write_yaml("a: &a [1, x]\nb: {c: *a, 2026-01-02: 3}\n")
+    assert read_yaml(path)[0] == {"a": [1, "x"], "b": {"c": [1, "x"], "2026-01-02": 3}}
+
+
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
@@ -114,6 +126,14 @@ def test_full_fine_tuning_keeps_the_dtype_of_trl(write_yaml: Write) -> None:
         ("a: *b\n", 1, "an accidental alias"),
         ("seed: 1\x00\n", None, "a NUL byte"),
         ("[" * 500, None, "a bomb"),
+        (multiplied("[{}]"), None, "aliases in lists that multiply"),
+        (multiplied("{{a: [{}]}}"), None, "aliases in mappings that multiply"),
+        ("a: 1\n? [b, c]\n: 3\n", 2, "a list as a key"),
+        ("a: &a [*a]\n", None, "a value inside itself"),
+        ("a: &a {x: 1}\nb:\n  <<: *a\n  y: 2\n", 3, "a merged mapping"),
+        ("a: 1\nb: !own [1, 2]\n", 2, "a tag of a list"),
+        ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2, "a tag that would run code"),
+        ("a: 2026-13-45\n", None, "no date"),
     ],
 )
 def test_a_syntax_error_is_reported_with_its_line(write_yaml: Write, text: str, line: int | None, why: str) -> None:
@@ -316,6 +336,7 @@ def test_overrides_reach_sections_and_rewards_by_name(write_yaml: Write) -> None
         (["--seed.x", "1"], "invalid-override", "seed.x"),
         (["stray"], "invalid-override", None),
         (["--seed", "[1"], "invalid-override", "seed"),
+        (["--seed", "&a [*a]"], "invalid-override", "seed"),
     ],
 )
 def test_faulty_overrides_are_refused(write_yaml: Write, words: list[str], kind: str, key: str | None) -> None:

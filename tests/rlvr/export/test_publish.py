@@ -95,6 +95,20 @@ def test_a_failed_upload_changes_nothing_says_why_and_continues(
         assert hub.count("PUT") == sent, "what has arrived is not sent again"
 
 
+def test_weights_that_change_after_the_scan_are_not_sent(hub: HubServer, run: Path) -> None:
+    publication = prepare(run, REPO)
+    (run / "adapter" / "adapter_model.safetensors").write_bytes(bytes(range(1, 256)) * 40)
+    assert refusal(publication).kind == "hash-mismatch" and not hub.count("PUT") and not hub.count("POST")
+
+
+def test_a_text_that_changes_after_the_scan_is_sent_as_it_was_scanned(hub: HubServer, run: Path) -> None:
+    publication, file = prepare(run, REPO), run / "adapter" / "adapter_config.json"
+    scanned = file.read_bytes()
+    file.write_text(json.dumps({"base_model_name_or_path": TOKEN}))
+    publish(publication, REPO, private=None)
+    assert hub.repositories[REPO].files["adapter_config.json"] == scanned
+
+
 def test_a_connection_that_is_cut_in_a_large_file_is_made_again(hub: HubServer, publication: Publication) -> None:
     hub.failures.append(Failure("PUT /lfs", 0))
     publish(publication, REPO, private=None)
@@ -174,9 +188,31 @@ def name_base(name: str) -> Callable[[Path], None]:
     return lambda run: write_json(run / "adapter" / "adapter_config.json", {"base_model_name_or_path": name})
 
 
+def save_elsewhere(name: str) -> Callable[[Path], None]:
+    """Name a folder outside the run as the one with the model."""
+
+    def change(run: Path) -> None:
+        other = shutil.copytree(run / "adapter", run.parent / "other")
+        status = json.loads((run / "run.json").read_text())
+        write_json(run / "run.json", {**status, "saved": name or str(other)})
+
+    return change
+
+
+def link(name: str) -> Callable[[Path], None]:
+    """Move a file or a folder of the run away, and leave a link."""
+    return lambda run: (run / name).symlink_to((run / name).rename(run.parent / "elsewhere"))
+
+
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
+        (save_elsewhere("../other"), "path-outside-run"),
+        (save_elsewhere(""), "path-outside-run"),
+        (link("adapter"), "path-outside-run"),
+        (link("adapter/adapter_model.safetensors"), "path-outside-run"),
+        (link("evaluation.json"), "path-outside-run"),
+        (link("recipe.yaml"), "path-outside-run"),
         (interrupt, "run-not-finished"),
         (remove("adapter"), "no-weights"),
         (shutil.rmtree, "not-a-run"),
@@ -229,59 +265,59 @@ def test_the_card_of_gguf_files_has_the_command_for_llama_cpp(run: Path, tmp_pat
     assert f"llama-server -hf {REPO} -hff one.gguf\n" in prepare(write_export(folder, run, "gguf"), REPO).card
 
 
-def write(name: str, text: str | bytes) -> Callable[[Path], None]:
-    content = text if isinstance(text, bytes) else text.encode()
-    return lambda run: (run / name).write_bytes(content) and None
+def header(text: str) -> bytes:
+    """The beginning of safetensors with this metadata."""
+    content = json.dumps({"__metadata__": {"source": text}}).encode()
+    return len(content).to_bytes(8, "little") + content + bytes(range(256)) * 40
+
+
+def write(path: Path, text: str | bytes) -> None:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+GGUF = b"GGUF\3\0\0\0\x08\0\0\0%\0\0\0\0\0\0\0"  # and the length of a string
+LONG = f"{'words ' * 200}\n" * 2**14
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "where"),
+    ("name", "text", "kind", "line", "why"),
     [
-        pytest.param(
-            write("adapter/config.json", '{"a": [{"_name_or_path": "/data/models/tiny"}]}'),
-            "local-path-in-upload",
-            ("config.json", 1),
-            id="a path in a configuration",
-        ),
-        pytest.param(
-            write("adapter/notes.txt", f"all\nis in {Path.home()}/data\n"),
-            "local-path-in-upload",
-            ("notes.txt", 2),
-            id="a folder of the user in a text",
-        ),
-        pytest.param(
-            write("adapter/adapter_model.safetensors", b'{"source": "' + f"{Path.cwd()}/x".encode() + b'"}\0\0'),
-            "local-path-in-upload",
-            ("adapter_model.safetensors", 1),
-            id="a folder in the header of weights",
-        ),
-        pytest.param(
-            write("adapter/settings.json", f'{{\n"key": "{TOKEN}"}}'),
-            "secret-in-upload",
-            ("settings.json", 2),
-            id="a token in a configuration",
-        ),
-        pytest.param(
-            write("adapter/modeling.py", "api_key = 'f3G7hJ2kL9mN4pQ8rS5t'\n"),
-            "secret-in-upload",
-            ("modeling.py", 1),
-            id="a key in code of the model",
-        ),
-        pytest.param(
-            write("adapter/tokenizer.json", f'{{"added": "{TOKEN}"}}'),
-            "secret-in-upload",
-            ("tokenizer.json", 1),
-            id="a token among tokens",
-        ),
+        ("config.json", '{"a": [{"_name": "/data/models/tiny"}]}', "local-path", 1, "a path in a configuration"),
+        ("notes.txt", f"all\nis in {Path.home()}/data\n", "local-path", 2, "a folder of the user in a text"),
+        ("a.safetensors", header(f"{Path.cwd()}/x"), "local-path", 1, "a folder in the header of weights"),
+        ("a.json", '{"x": "file:///srv/models/x"}', "local-path", 1, "the URL of a file"),
+        ("notes.txt", "from\nC:\\Users\\me\\x", "local-path", 2, "a user's folder of Windows"),
+        ("a.json", '{"D:\\\\models": 1}', "local-path", 1, "a folder of Windows as a key"),
+        ("a.json", '{"\\/srv\\u002fmodels": 1}', "local-path", 1, "a path with escapes as a key"),
+        ("settings.json", f'{{\n"key": "{TOKEN}"}}', "secret", 2, "a token in a configuration"),
+        ("modeling.py", "api_key = 'f3G7hJ2kL9mN4pQ8rS5t'\n", "secret", 1, "a key in code of the model"),
+        ("tokenizer.json", f'{{"added": "{TOKEN}"}}', "secret", 1, "a token among tokens"),
+        ("a.safetensors", header(TOKEN), "secret", 1, "a token in the metadata of weights"),
+        ("a.gguf", GGUF + TOKEN.encode(), "secret", 1, "a token in the metadata of GGUF"),
+        ("notes.txt", f"{LONG}{TOKEN}", "secret", 2**14 + 1, "a token behind 16 MiB of text"),
+        ("notes.txt", f"a\n{TOKEN}".encode("utf-16"), "secret", 2, "a token in UTF-16"),
     ],
 )
 def test_a_finding_has_its_place_and_not_the_secret(
-    run: Path, change: Callable[[Path], None], kind: str, where: tuple[str, int]
+    run: Path, name: str, text: str | bytes, kind: str, line: int, why: str
 ) -> None:
-    change(run)
+    write(run / "adapter" / name, text)
     [problem] = prepare(run, REPO).problems
-    assert (problem.kind, (problem.path, problem.line)) == (kind, where)
+    assert (problem.kind, problem.path, problem.line) == (f"{kind}-in-upload", name, line), why
     assert TOKEN not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.safetensors", header("acme/tiny")),
+        ("a.json", '{"template": "A:\\n\\n {{ x }} <\\/think>", "url": "https://host/home/me/x"}'),
+        ("notes.txt", "hf_NAME, C:\\n or file:// and Users/me\n"),
+    ],
+)
+def test_what_only_looks_like_a_path_or_a_token_is_published(run: Path, name: str, text: str | bytes) -> None:
+    write(run / "adapter" / name, text)
+    assert not prepare(run, REPO).problems
 
 
 def test_a_vocabulary_may_hold_what_looks_like_a_path(run: Path) -> None:

@@ -92,6 +92,34 @@ def test_prompts_that_the_chat_template_refuses_are_counted(message: dict[str, A
     assert (problem.kind, problem.row, problem.key) == ("unrenderable-prompt", others, "prompt"), why
 
 
+@pytest.mark.parametrize("is_chat", [False, True])
+@pytest.mark.parametrize(
+    ("token", "row", "why"),
+    [("<image>", 62, "a token of a prompt"), ("<other>", None, "one that no prompt holds")],
+)
+def test_a_token_without_an_embedding_is_an_error(token: str, row: int | None, is_chat: bool, why: str) -> None:
+    texts = ["7"] * 62 + ["<image>"] + ["7" * 80] * 237
+    prompts = [[{"role": "user", "content": text}] if is_chat else text for text in texts]
+    train = Dataset.from_dict({"prompt": prompts, "final_answer": ["2"] * 300})
+    components = make_components(train=train, test=train.select([]))
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.add_tokens([f"<{n}>" for n in range(components.config.vocab_size - len(tokenizer))])
+    for added in ([], [token]):
+        tokenizer.add_tokens(added, special_tokens=True)
+        lengths = replace(components, tokenizer=tokenizer).prompt_lengths
+        found = [(problem.kind, problem.row) for problem in lengths.problems]
+        assert found == ([("token-without-embedding", row)] if added and row else []), why
+
+
+def test_a_padding_token_without_an_embedding_is_an_error() -> None:
+    components = make_components()
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer.add_tokens([f"<{n}>" for n in range(components.config.vocab_size - len(tokenizer))])
+    tokenizer.add_special_tokens({"pad_token": "<own pad>"})
+    [problem] = replace(components, tokenizer=tokenizer).prompt_lengths.problems
+    assert (problem.kind, problem.key) == ("token-without-embedding", "model_name_or_path")
+
+
 @pytest.mark.parametrize("names", [["calculator"], ["calculator", "python_sandbox"]])
 def test_prompts_are_measured_with_the_descriptions_of_their_tools(names: list[str]) -> None:
     """As GRPOTrainer renders them; a row without an environment has none."""

@@ -246,9 +246,3 @@ def test_secrets_are_distinguished_from_similar_text(tmp_path: Path, line: str, 
     problems = [*find_secrets(path, "file.txt")]
     assert bool(problems) == is_secret, why
     assert all((problem.path, problem.line) == ("file.txt", 2) for problem in problems)
-
-
-def test_a_binary_file_is_not_scanned(tmp_path: Path) -> None:
-    path = tmp_path / "weights"
-    path.write_bytes(b"\0" + TOKEN.encode())
-    assert [*find_secrets(path, "weights")] == []
