@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from packaging.requirements import Requirement
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PROJECT = "grpo-recipes"
 CPU_INFO = Path("/proc/cpuinfo")
+MIN_BF16_RATE = 3e-5  # Adam changes a weight by about the rate; weights near 0.02 lie 1.2e-4 apart, near 0.01 half that
 
 
 def check_versions(_: object, installed: Callable[[str], str] = metadata.version) -> Iterator[Problem]:
@@ -69,6 +70,37 @@ def check_quantization(components: RunComponents) -> Iterator[Problem]:
     if settings.get("load_in_4bit") and settings.get("dtype") == "auto":
         message = "dtype: auto with load_in_4bit: 4-bit weights are computed in dtype. Set dtype: bfloat16."
         yield Problem(message, "conflicting-keys", "dtype")
+
+
+def check_precision(components: RunComponents) -> Iterator[Problem]:
+    """Warn of a GPU that only emulates bfloat16, and of bfloat16 weights that the learning rate does not change."""
+    import torch
+
+    settings = components.settings
+    on_gpu = components.target.is_here and torch.cuda.is_available()
+    if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        yield from emulated_bf16(settings, torch.cuda.get_device_name())
+    dtype, rate = settings.get("dtype"), value_of(settings, "learning_rate")
+    if dtype == "auto" and components.config is not None:
+        dtype = str(components.config.dtype).removeprefix("torch.")
+    keeps_float32 = launch.launcher().startswith("zero")  # masters of the weights
+    if dtype == "bfloat16" and rate < MIN_BF16_RATE and not settings.get("use_peft") and not keeps_float32:
+        message = (
+            f"learning_rate: {rate:g} with bfloat16 weights: a change below 6e-5 of a weight near 0.02 is rounded "
+            "away. Set dtype: float32, or use zero2 or zero3, which keep float32 weights."
+        )
+        yield Problem(message, "rounded-updates", "dtype", level="warning")
+
+
+def emulated_bf16(settings: Mapping[str, Any], gpu: str) -> Iterator[Problem]:
+    """The warning for a recipe in bfloat16 on a GPU older than Ampere."""
+    uses = settings.get("bf16", not settings.get("fp16")) or settings.get("dtype") == "bfloat16"
+    if uses and not settings.get("use_cpu"):
+        message = (
+            f"{gpu} has no bfloat16 and emulates it slowly. Set bf16: false, fp16: true, and dtype: float16 (float32 "
+            "without an adapter)."
+        )
+        yield Problem(message, "emulated-bf16", "bf16", level="warning")
 
 
 def check_optional_packages(components: RunComponents) -> Iterator[Problem]:

@@ -34,6 +34,7 @@ _UNREACHABLE = {
     "NameResolutionError",
     "OfflineModeError",
 }
+_WITHOUT_BF16 = ("p2", "p3", "p3dn", "g4dn", "g5g")  # families with GPUs older than Ampere: K80, V100, T4
 # What could not be loaded, by the section that `load_components` names.
 _SECTIONS = {"task.name": "the data", "": "the model"}
 
@@ -60,6 +61,7 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     """Check a recipe for the hosts of its section. The hub is asked only if the environment allows it."""
     # Seconds of imports, which other commands of sagemaker.py don't need.
     from rlvr.preflight.check import check_components
+    from rlvr.preflight.compatibility import emulated_bf16
     from rlvr.preflight.components import TargetMachine, load_components
     from rlvr.training import trl_config
 
@@ -94,7 +96,8 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
         )
     findings = check_components(components)
     problems += findings.errors
-    lines: list[str] = []
+    is_old = train.instance_type.removeprefix("ml.").split(".")[0] in _WITHOUT_BF16
+    lines = [str(problem) for problem in emulated_bf16(recipe.settings, train.instance_type) if is_old]
     estimate: Estimate | None = None
     plan = components.plan if not findings.errors else None
     if task is not None and plan is not None:

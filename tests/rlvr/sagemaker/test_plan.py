@@ -225,6 +225,22 @@ def test_a_reward_server_outside_the_job_needs_its_key_in_a_secret(
     assert len(warnings) == warns and all("rewards_key_secret_arn" in line for line in warnings), why
 
 
+@pytest.mark.parametrize(
+    ("instance", "words", "warns"),
+    [
+        ("ml.g4dn.xlarge", [], True),
+        ("ml.p3.2xlarge", [], True),
+        ("ml.g4dn.xlarge", ["--fp16", "true", "--bf16", "false", "--dtype", "float16"], False),
+        ("ml.g5.xlarge", [], False),
+        ("ml.p4d.24xlarge", [], False),
+    ],
+)
+def test_an_instance_whose_gpus_emulate_bfloat16_is_a_warning(instance: str, words: list[str], warns: bool) -> None:
+    gpus = ["--use_cpu", "false", "--bf16", "true", "--dtype", "bfloat16", "--sagemaker.instance_type", instance]
+    with make_plan(DEMO, [*SETTINGS, *gpus, *words]) as plan:
+        assert any("warning" in line and "bfloat16" in line for line in plan.lines()) == warns
+
+
 def test_studios_role_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "STUDIO_METADATA", tmp_path / "metadata.json")
     (tmp_path / "metadata.json").write_text(json.dumps({"ExecutionRoleArn": "arn:aws:iam::1:role/s"}), encoding="utf-8")
