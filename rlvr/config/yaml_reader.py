@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.tag import Tag
 
 from rlvr.config import project, schema
 from rlvr.errors import InputError
@@ -88,7 +89,9 @@ def parse_yaml(text: str) -> tuple[Any, dict[str, int]]:
 
 
 def _lines(node: Node | None, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield the dotted keys inside a value, with their lines."""
+    """Yield the dotted keys inside a value, with their lines. The values << and = become texts."""
+    if isinstance(node, ScalarNode) and node.tag in ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"):
+        node.ctag = Tag(suffix="tag:yaml.org,2002:str")
     if isinstance(node, MappingNode):
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, ScalarNode):

@@ -78,7 +78,7 @@ class RowConverter:
         where = f"{self.path}, {split} row {index}"
         for name in ("image", "images"):
             images = row.get(name)
-            if any(image is not None for image in (images if isinstance(images, list) else [images])):
+            if any(map(_is_image, images if isinstance(images, list) else [images])):
                 problem = "it holds an image, which the model would not see. Set it to null if the prompt needs none"
                 raise row_error(where, name, index, problem)
         kept = self._select_columns(row, where, index)
@@ -156,6 +156,11 @@ class RowConverter:
         if self.system is not None and prompt[0]["role"] != "system":
             prompt = [{"role": "system", "content": self.system}, *prompt]
         return list(prompt)
+
+
+def _is_image(value: Any) -> bool:
+    """Whether a value of a column of images is one: not None, "", nan, or datasets' mapping of None."""
+    return bool(any(value.values()) if isinstance(value, dict) else value) and value == value
 
 
 def _value(row: Row, column: str) -> Any:

@@ -19,8 +19,8 @@ _DATA = (*_VOCABULARIES, "README.md", "evaluation.json", "result.json", "export.
 _STATE = "trainer_state.json"
 _WEIGHTS = (".safetensors", ".gguf")
 _HEADER_BYTES = 16 * 2**20  # of weights; everything else is scanned as a whole
-_PATH_IN_JSON = re.compile(r'(?<!\\)"(~?/[^"/\\\s]+/[^"\n]*|[A-Za-z]:\\\\[^"\n]*)"')
-_PATH_ANYWHERE = r"file:///+[^\s\"'<>)]+|\b[A-Za-z]:[\\/]+Users[\\/][^\s\"'<>)]+"
+_PATH_IN_JSON = re.compile(r'(?<!\\)"(~?/[^"/\\\s]+/[^"\n]*|[A-Za-z]:(?:/|\\\\)[^"\n]*)"')
+_PATH_ANYWHERE = r"\b(?i:file):/+[\w~.%-][^\s\"'<>)]+|\b[A-Za-z]:[\\/]+(?i:users)[\\/][^\s\"'<>)]+"
 
 
 def is_part_of_model(path: Path) -> bool:
@@ -51,7 +51,8 @@ def scan(files: Files, private_folders: Iterable[str | Path] = ()) -> Iterator[P
         private_folders: paths that no file may name, besides folders of this user and of the project.
     """
     private = {str(Path(folder).absolute()) for folder in (Path.home(), Path.cwd(), project.ROOT, *private_folders)}
-    folders = re.compile("|".join([_PATH_ANYWHERE, *(re.escape(f"{folder}/") for folder in sorted(private - {"/"}))]))
+    own = (rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])" for folder in sorted(private - {"/"}))
+    folders = re.compile("|".join([_PATH_ANYWHERE, *own]))
     for name, source in files.items():
         text = read_text(source if isinstance(source, bytes) else _header(source))
         for line, what in secrets_in(text, shapes_only=name in _DATA or name.endswith(".gguf")):

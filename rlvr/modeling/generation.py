@@ -79,8 +79,11 @@ def prompt_tokens(
 def template_opens_think(
     tokenizer: PreTrainedTokenizerBase, prompt: Any, template_options: Mapping[str, Any] | None = None
 ) -> bool:
-    """Whether the chat template ends this prompt in <think>; False for a string, and where it can't be rendered."""
-    if isinstance(prompt, str):
+    """Whether the chat template ends this prompt in <think>; False for a string, and where it can't be rendered.
+
+    Also False if </think> is a special token, which TRL does not decode: every thought would seem to have no end.
+    """
+    if isinstance(prompt, str) or "</think>" in tokenizer.all_special_tokens:
         return False
     try:
         rendered = tokenizer.apply_chat_template(

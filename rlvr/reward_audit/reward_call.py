@@ -12,7 +12,7 @@ from rlvr.data.io import Row
 from rlvr.data.task import ENDED, FROM_TRAINER, OPENED
 from rlvr.environments.transcript import SECONDS, STOPPED, with_arguments
 from rlvr.scoring.reward import WHY, Reward
-from rlvr.verifiers.completion_text import with_opened_think
+from rlvr.verifiers.completion_text import prompt_opens_think, with_opened_think
 
 # Columns that runs and evaluations write, in addition to the columns of the data (see also `recorded_names`).
 WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", OPENED, STOPPED, SECONDS})
@@ -60,11 +60,10 @@ def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Rewa
 
 def _as_scored(row: Row, reward: Reward) -> Any:
     completion = deepcopy(completion_argument(row))
-    # As the scorer. The prompts of a run's files are text, in which formats see the tag.
-    is_told = reward.options.get("opened") is not None or (
-        isinstance(row.get("prompt"), str) and "opened" in inspect.signature(reward.function).parameters
-    )
-    adds_think = row.get(OPENED) and not is_told
+    # As the scorer. A reward with the option `opened` sees the tag at the end of a prompt.
+    by_prompt = prompt_opens_think(row.get("prompt"))
+    sees = by_prompt and "opened" in inspect.signature(reward.function).parameters
+    adds_think = (row.get(OPENED) or by_prompt) and not sees and reward.options.get("opened") is None
     return with_opened_think(completion) if adds_think else completion
 
 

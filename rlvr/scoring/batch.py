@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from rlvr.verifiers.completion_text import with_opened_think
+from rlvr.verifiers.completion_text import prompt_opens_think, with_opened_think
 
 Encoding = Literal["", "pickle", "json"]
 
@@ -67,10 +67,21 @@ class Batch:
         return Batch(columns, len(rows), step=self.step, trainer_state=self.state)
 
     @cached_property
-    def with_opened_think(self) -> Batch:
+    def opened_by_template(self) -> Batch:
         """The batch as if the model had written the <think> that its chat template has opened."""
-        columns = {**self.columns, "completions": [with_opened_think(each) for each in self.columns["completions"]]}
-        return Batch(columns, self.rows, step=self.step, trainer_state=self.state)
+        return self._with_think([True] * self.rows)
+
+    @cached_property
+    def opened_by_prompts(self) -> Batch:
+        """The same for the rows whose prompt itself ends in <think>."""
+        return self._with_think([prompt_opens_think(prompt) for prompt in self.columns["prompts"]])
+
+    def _with_think(self, opened: Sequence[bool]) -> Batch:
+        if not any(opened):
+            return self
+        pairs = zip(self.columns["completions"], opened, strict=True)
+        completions = [with_opened_think(completion) if is_opened else completion for completion, is_opened in pairs]
+        return Batch({**self.columns, "completions": completions}, self.rows, step=self.step, trainer_state=self.state)
 
     def encode(self, names: Sequence[str], encoding: Encoding) -> None:
         """Encode columns for a backend.

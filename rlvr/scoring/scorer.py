@@ -50,7 +50,7 @@ from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.failures import FailureReporter, Outcome
 from rlvr.scoring.logged_columns import LogExtra, TextColumns
 from rlvr.scoring.reward import Reward
-from rlvr.scoring.signature import visible_names
+from rlvr.scoring.signature import parameters, visible_names
 from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 _log = logging.getLogger(__name__)
@@ -315,8 +315,7 @@ class Scorer:
         Raises:
             EncodingError: an argument that the function can see can't be sent.
         """
-        visible, part = self._visible[index], batch.of_rows(batch.rows(index))
-        part = part.with_opened_think if batch.adds_think(index) else part
+        visible, part = self._visible[index], batch.part(index)
         names = [
             name
             for name in part.columns
@@ -360,22 +359,22 @@ class _ScoredBatch:
         reward, tasks = self.scorer.rewards[index], self.batch.columns.get(TASK)
         return tuple(row for row in range(self.batch.rows) if reward.applies(tasks[row] if tasks else None))
 
-    def of_rows(self, rows: tuple[int, ...]) -> Batch:
-        """The batch of some rows: one object for all rewards that apply to them."""
+    def part(self, index: int) -> Batch:
+        """The rows that a reward applies to, as it sees them: one object for all rewards that see the same."""
+        rows, reward = self.rows(index), self.scorer.rewards[index]
         if rows not in self._parts:
             self._parts[rows] = self.batch.select(rows) if len(rows) < self.batch.rows else self.batch
-        return self._parts[rows]
-
-    def adds_think(self, index: int) -> bool:
-        """Whether a reward gets the <think> of the chat template; one with an option `opened` is told by the recipe."""
-        return self.scorer.think_opened and self.scorer.rewards[index].options.get("opened") is None
+        part = self._parts[rows]
+        if self.scorer.think_opened and reward.options.get("opened") is None:  # else the recipe tells it
+            return part.opened_by_template
+        return part if "opened" in parameters(reward.function) else part.opened_by_prompts
 
     def parts(self, indices: Sequence[int], backend: RewardBackend) -> list[list[int]]:
         """The rewards to call together: those with the same rows, or each one by itself."""
         parts: dict[object, list[int]] = {}
         for index in indices:
-            if rows := self.rows(index):
-                parts.setdefault((rows, self.adds_think(index)) if backend.calls_together else index, []).append(index)
+            if self.rows(index):
+                parts.setdefault(id(self.part(index)) if backend.calls_together else index, []).append(index)
             else:
                 self.finish(index, time.monotonic(), (CallResult(), []))
         return list(parts.values())

@@ -40,23 +40,23 @@ def with_opened_think(completion: Any) -> Any:
     """
     if isinstance(completion, str):
         return f"<think>\n{completion}"
-    return [
-        {**message, "content": f"<think>\n{message['content']}"}
-        if message.get("role", "assistant") == "assistant"
-        and isinstance(message.get("content"), str)
-        and not _thoughts(message)
-        else message
-        for message in completion
-    ]
+    opened = []
+    for message in completion:
+        content = message.get("content")
+        is_own = message.get("role", "assistant") == "assistant" and all(message.get(key) is None for key in _THOUGHTS)
+        if is_own and isinstance(content, str):
+            message = {**message, "content": f"<think>\n{content}"}
+        elif is_own and isinstance(content, list):
+            message = {**message, "content": [{"type": "text", "text": "<think>\n"}, *content]}
+        opened.append(message)
+    return opened
 
 
-def _thoughts(message: dict[str, Any]) -> Any:
-    """The thoughts in a field of their own, by the names that TRL's chat templates use."""
-    return message.get("reasoning_content") or message.get("thinking")
+_THOUGHTS = ("reasoning_content", "thinking")  # fields of their own, by the names that TRL's chat templates use
 
 
 # A tag that is repeated at once opens once: some models repeat the one of their chat template.
-_THINK_TAG = re.compile(r"<(/)think(?:ing)?>|<think(?:ing)?>(?:\s*<think(?:ing)?>)?", re.IGNORECASE)
+_THINK_TAG = re.compile(r"<(/)think(?:ing)?>|<think(?:ing)?>(?:\s*<think(?:ing)?>)*+", re.IGNORECASE)
 
 # A model that goes on after its answer invents the next problem. Its header stands at the start of a line, perhaps in
 # Markdown ("### Question 2:", "**Problem:**", "Q:", "User:"), or is an end-of-turn token that was not taken out.
@@ -85,6 +85,11 @@ _TOKEN = re.compile(
 )
 
 
+def is_header(line: str) -> bool:
+    """Whether a line looks like the header of a problem, such as "Question:"."""
+    return _HEADER.match(f"\n{line}") is not None
+
+
 def own_turn(text: str) -> str:
     """What of the completion is the model's answer to this problem.
 
@@ -93,7 +98,7 @@ def own_turn(text: str) -> str:
     header that opens the completion is one too: such a model did not answer the problem that it was given.
     """
     text = without_thinking(text)
-    if _HEADER.match("\n" + text.partition("\n")[0]):
+    if is_header(text.partition("\n")[0]):
         return ""
     # The pattern begins with "\n", so the search skips from line to line.
     header = _HEADER.search(text)
@@ -153,7 +158,8 @@ def full_text(completion: Any, *, think_opened: bool = False) -> str:
     A message's thoughts may be in a field of their own. They are put back between <think> tags; with `think_opened` the
     opening tag stays in the prompt.
     """
-    text, thoughts = completion_text(completion), _thoughts(_last_message(completion))
+    text, message = completion_text(completion), _last_message(completion)
+    thoughts = next(filter(None, map(message.get, _THOUGHTS)), None)
     if thoughts and isinstance(thoughts, str):
         text = f"{'' if think_opened else '<think>'}\n{thoughts}\n</think>\n{text}"
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

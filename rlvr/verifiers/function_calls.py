@@ -158,7 +158,7 @@ def _readings(alternative: Any) -> Iterator[Any]:
 
 def _choices(values: Any) -> Iterator[Any]:
     for value in values if isinstance(values, list) else [values]:
-        if value == "":
+        if value == "" and isinstance(values, list):
             yield _MISSING
         yield from _readings(value)
 
@@ -220,7 +220,8 @@ def _argument_agrees(name: str, call: Call, gold: Call, properties: Mapping[str,
 
 
 def _is_one_of(given: Any, values: Any) -> bool:
-    values = values if isinstance(values, list) else [values]
+    if not isinstance(values, list):
+        return _agrees(given, values)
     return (given is _MISSING and "" in values) or any(_agrees(given, value) for value in values)
 
 
@@ -234,4 +235,4 @@ def _agrees(given: Any, alternative: Any) -> bool:
         )
     if isinstance(alternative, list):
         return isinstance(given, list) and len(given) == len(alternative) and all(map(_agrees, given, alternative))
-    return comparable(given) == comparable(alternative)
+    return not isinstance(given, dict | list) and comparable(given) == comparable(alternative)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Literal
 
-from rlvr.verifiers.completion_text import own_turn, without_thinking
+from rlvr.verifiers.completion_text import is_header, own_turn, without_thinking
 
 MAX_CHARACTERS = 100_000
 MAX_VALUES = 20_000
@@ -40,8 +40,8 @@ def find_json(text: str, form: Form = "any") -> str:
     """
     turn = own_turn(text)
     header, _, rest = without_thinking(text)[len(turn) :].partition("\n")
-    introduces = header.rstrip(" *_").endswith(":") and rest.lstrip().startswith("```")
-    if introduces and not any(character in '{["' or character.isdigit() for character in turn):  # no value before it
+    introduces = is_header(header) and header.rstrip(" *_").endswith(":") and rest.lstrip().startswith("```")
+    if introduces and not any(map(_begins_value, turn.split("\n"))):
         turn = own_turn(rest)
     lines = turn.split("\n")
     fences = [number for number, line in enumerate(lines) if line.lstrip(" \t").startswith("```")]
@@ -51,6 +51,14 @@ def find_json(text: str, form: Form = "any") -> str:
     if len(fences) != 2 or infos[0] not in ("json", "") or infos[1]:
         raise InvalidJson("has not exactly one code block of JSON")
     return "\n".join(lines[fences[0] + 1 : fences[1]])
+
+
+def _begins_value(line: str) -> bool:
+    """Whether a line may begin a JSON value, or is one."""
+    try:
+        return "{" in line or "[" in line or bool([json.loads(line)])
+    except (ValueError, RecursionError):
+        return False
 
 
 def parse_json(text: str) -> Any:

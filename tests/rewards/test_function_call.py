@@ -148,6 +148,7 @@ SEAT: dict[str, Any] = {"table": 4, "seat": {"row": 2}}
         ([LARGE, {"size": "small"}], {**SEAT, "table": 5}, 0.0, "a value that stands for itself"),
         ([LARGE, {"size": "small"}], {**SEAT, "seat": {"row": 3}}, 0.0, "another value further inside"),
         ([LARGE, {"size": "small"}], {**SEAT, "seat": 2}, 0.0, "no object"),
+        ([LARGE, {"size": "small"}], {"seat": {"row": 2}}, 0.0, "a value that is no list can't be left out"),
         (DRINK, SEAT, 0.0, "the reference itself"),
     ],
 )

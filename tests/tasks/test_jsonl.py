@@ -149,7 +149,7 @@ def test_a_dotted_path_in_columns_reads_a_nested_value(
 def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: Path) -> None:
     rows = [
         {"prompt": str(n), "completion": "the solution", "images": images, "image": None}
-        for n, images in enumerate([[], None, [None, None]])
+        for n, images in enumerate([[], None, [None, None], "", [{"bytes": None, "path": None}]])
     ]
     task = jsonl(path=write(tmp_path / "a.jsonl", rows), test_fraction=0)
     assert task.train.column_names == ["prompt", "source", "id"]

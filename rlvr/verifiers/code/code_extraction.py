@@ -120,7 +120,8 @@ def extract_program(
     if turn.endless_thoughts:
         return Extraction(None, "the thoughts never end")
     own = [block for block in turn.blocks if is_label_of(block.label, language)]
-    own = [block for block in own if any(_definition(block.text, name, language) is not None for name in names)] or own
+    defined = [sum(_definition(block.text, name, language) is not None for name in names) for block in own]
+    own = [block for block, number in zip(own, defined, strict=True) if number == max(defined)]
     answers = [block for block in own if (block.tagged and not block.inline) or block.label not in _NO_LANGUAGE]
     chosen = answers or [block for block in own if not block.inline] or own
     if not chosen:

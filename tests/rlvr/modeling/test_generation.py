@@ -112,6 +112,8 @@ def test_a_template_that_opens_thoughts_is_recognised(
     chat = [{"role": "user", "content": "Think.\n<think>"}]
     assert template_opens_think(tokenizer, chat, options) is opens, why
     assert template_opens_think(tokenizer, "<think>", options) is False, "text is not rendered"
+    tokenizer.add_special_tokens({"additional_special_tokens": ["</think>"]})
+    assert template_opens_think(tokenizer, chat, options) is False, "TRL would not decode the end of the thoughts"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -644,3 +644,22 @@ def test_every_reward_knows_that_the_template_opens_the_thoughts(
             for text in completions
         ]
         assert reward(**reward_arguments(rows, reward, [reward])) == [1.0, 0.0, repeats]
+
+
+@pytest.mark.parametrize("name", ["math_correctness", "tag_format", "code_format"])
+def test_a_prompt_may_open_the_thoughts_itself(name: str) -> None:
+    reward = load_reward(RewardSpec(name, where="trainer"))
+    prompts = ["Q\n<think>\n", [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "<think>"}], "Q"]
+    answer = "```python\nprint(7)\n```" if name == "code_format" else "\\boxed{7}"
+    for texts, expected in (
+        ([f"Hm.\n{answer}"] * 3, [0.0, 0.0, float(name != "tag_format")]),
+        ([f"Hm.\n</think>\n{answer}"] * 2 + [f"<think>\nHm.\n</think>\n{answer}"], [1.0] * 3),
+    ):
+        with Scorer([reward]) as scoring:
+            scored = scoring.score(prompts, texts, {"final_answer": ["7"] * 3})
+        assert [value for (value,) in scored.values] == expected
+        rows = [
+            {"prompt": prompt, "completion": text, "final_answer": "7"}
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+        assert reward(**reward_arguments(rows, reward, [reward])) == expected

@@ -142,6 +142,7 @@ F, G = "def f(x):\n    return g(x)\n", "class g: pass\n"
         (fenced(G) + fenced(F) + fenced("f(g)\n"), {"f", "g"}, F, "the last of two that define one"),
         (fenced(F) + fenced("f = lambda x: 1\n"), {"f"}, "f = lambda x: 1\n", "another definition"),
         (fenced(F) + fenced("class T:\n    def f(self): pass\n"), {"f"}, F, "a method is no function"),
+        (fenced(F + G) + fenced("g = 2\nf(g)\n"), {"f", "g"}, F + G, "a use that sets one of them"),
         (fenced(F) + fenced("    return 1\n"), {"h"}, "    return 1\n", "no block defines one"),
         (fenced(F, "cpp") + fenced(A), {"f"}, A, "a block in another language"),
         (fenced(F) + "\nQuestion: next\n" + fenced(F + F), {"f"}, F, "an invented problem"),
