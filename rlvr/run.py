@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from rlvr import console
-from rlvr.artifacts import directory
+from rlvr.artifacts import checkpoints, directory
 from rlvr.artifacts.host_copies import copy_to_all_hosts
 from rlvr.artifacts.origin import find_origin
 from rlvr.artifacts.result_record import record_run
@@ -131,6 +131,8 @@ class Stages:
             resolved=prepared.resolved_settings(),
             fresh=resumption.fresh,
         )
+        for name in resumption.damaged if prepared.state.is_local_main_process else ():
+            (self.folder / name / checkpoints.MARKER).unlink(missing_ok=True)
         if self.is_main:
             record_training_rows(self.folder, prepared.task.train)
         self.status.update("trained" if resumption.saved else "running", saved=self.model_folder.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -250,8 +251,13 @@ def test_a_finished_run_is_trained_further_and_prints_its_set_up_in_one_line(
     words = ["--config", str(DEMO), *SHORT, "--save_strategy", "steps", "--output_dir", str(tmp_path / "run")]
     assert run_grpo.main(words) == 0
     assert any(line.startswith("  CPU threads") for line in capsys.readouterr().out.splitlines())
-    assert run_grpo.main([*words, "--max_steps", "3"]) == 0
+    damaged = shutil.copytree(tmp_path / "run" / "checkpoint-2", tmp_path / "run" / "checkpoint-9")
+    file = damaged / "trainer_state.json"
+    file.write_text(file.read_text().swapcase())
+    assert run_grpo.main([*words, "--max_steps", "3", "--save_total_limit", "1"]) == 0
     said = capsys.readouterr().out.splitlines()
+    assert (damaged.with_name("checkpoint-3") / "complete.json").is_file(), "the damaged one does not replace it"
+    assert "checkpoint-9 is skipped" in said[0]
     assert "checkpoint-2, step 2" in said[0] and "max_steps was 2, now 3" in said[0]
     set_up = said[1 : said.index(next(line for line in said if "before training" in line))]
     assert all(line.startswith("  warning: ") for line in set_up), "what may be new"

@@ -122,12 +122,14 @@ class Resumption:
         saved: folder of the trained weights, if only the evaluation is left.
         notes: sentences for people.
         extends_finished: the checkpoint is of a run that is done, and this one trains for more steps.
+        damaged: names of newer checkpoints that were skipped; without their markers they don't count in the rotation.
     """
 
     checkpoint: Path | None = None
     saved: Path | None = None
     notes: tuple[str, ...] = ()
     extends_finished: bool = False
+    damaged: tuple[str, ...] = ()
 
     @property
     def fresh(self) -> bool:
@@ -158,7 +160,8 @@ def choose_intact(
             found = [(folder.name, fault)] if fault else []
         found = gather_object(found) if state.num_processes > 1 else found
         if not found:
-            return chosen
+            skipped = tuple(name for name in damages if chosen.checkpoint and name.startswith(checkpoints.PREFIX))
+            return replace(chosen, damaged=skipped)
         damages |= dict(found)
 
 

@@ -403,6 +403,7 @@ def test_a_pickle_that_pytorch_refuses_is_named_and_skipped(content: Any, name: 
     checkpoints.mark_complete(newer, 10, identity(run))  # its digests fit
     chosen = choose(run)
     assert chosen.checkpoint == older and f"{name} can't be loaded" in chosen.notes[0]
+    assert chosen.damaged == (newer.name,)
     with pytest.raises(InputError, match=name) as error:
         choose(recipe(tmp_path, resume_from_checkpoint=str(newer)))
     assert error.value.kind == "checkpoint-incomplete"
