@@ -142,25 +142,30 @@ class CheckpointWriter:
         if is_main:
             checkpoints.remove(folder)  # a killed run may have left parts
         accelerator.wait_for_everyone()
-        failure = None
-        try:
+
+        def save_files() -> None:
             save()
             folder.mkdir(parents=True, exist_ok=True)  # a further machine may not have it yet
             self.write_card(folder)
             torch.save(between_steps, checkpoints.process_file(folder, accelerator.process_index))
-        except _WRITE_ERRORS as error:
-            if isinstance(error, RuntimeError) and not _is_about_writing(error):
-                raise
-            failure = error
-        if trainer.any_process(failure is not None):
-            if is_main:
-                checkpoints.remove(folder)
-            self._report_failed_save(f"it can't be written ({failure or 'on another process'})")
+
+        own: dict[str, str] = {}
+        if not self._succeeds(save_files, folder, "written"):
             return
         accelerator.wait_for_everyone()
-        digests = dict(gather_object([*checkpoints.digests_of(folder, accelerator.process_index).items()]))
+        if not self._succeeds(
+            lambda: own.update(checkpoints.digests_of(folder, accelerator.process_index)), folder, "read back"
+        ):
+            return
+        digests = dict(gather_object([*own.items()]))
+
+        def mark() -> None:
+            if is_main:
+                checkpoints.mark_complete(folder, step, self.identity, digests, save_s=time.monotonic() - started)
+
+        if not self._succeeds(mark, folder, "marked as complete"):
+            return
         if is_main:
-            checkpoints.mark_complete(folder, step, self.identity, digests, save_s=time.monotonic() - started)
             best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
             checkpoints.rotate(folder.parent, self.keep, best)
         kept = broadcast_object_list([[path.name for path in checkpoints.list_checkpoints(folder.parent)]])[0]
@@ -168,6 +173,22 @@ class CheckpointWriter:
             checkpoints.keep_only(folder.parent, kept)  # a further machine may have its own disk
         accelerator.wait_for_everyone()
         self._last_save_s = time.monotonic() - started
+
+    def _succeeds(self, step: Callable[[], None], folder: Path, verb: str) -> bool:
+        """Whether a step of saving succeeds on all processes; if not, remove the folder and say why. Collective."""
+        failure = None
+        try:
+            step()
+        except _WRITE_ERRORS as error:
+            if isinstance(error, RuntimeError) and not _is_about_writing(error):
+                raise
+            failure = error
+        if not self._trainer.any_process(failure is not None):
+            return True
+        if self._trainer.is_world_process_zero():
+            checkpoints.remove(folder)
+        self._report_failed_save(f"it can't be {verb} ({failure or 'on another process'})")
+        return False
 
     @property
     def expected_save_s(self) -> float:

@@ -705,23 +705,35 @@ def test_the_best_checkpoint_outlives_newer_ones_and_is_loaded_at_the_end(tmp_pa
     assert all(torch.equal(held[name].cpu(), tensor) for name, tensor in saved.items())
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        (torch, "save", "can't be written"),
+        (checkpoints, "digests_of", "can't be read back"),
+        (checkpoints, "mark_complete", "can't be marked as complete"),
+    ],
+)
 def test_a_checkpoint_that_cannot_be_written_costs_no_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    module: Any,
+    name: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
     trainer, recipe, _ = build(tmp_path, settings=settings)
-    save, calls = torch.save, []
+    works = getattr(module, name)
 
-    def full(*args: Any, **kwargs: Any) -> None:
-        calls.append(1)
+    def full(*args: Any, **kwargs: Any) -> Any:
         if trainer.state.global_step == 2:
             raise OSError(28, "No space left on device")
-        save(*args, **kwargs)
+        return works(*args, **kwargs)
 
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(module, name, full)
     assert [line["step"] for line in train(trainer, recipe)] == [1, 2, 3]
     errors = capsys.readouterr().err
-    assert "step 2" in errors and "No space left" in errors and "checkpoint-1" in errors
+    assert "step 2" in errors and said in errors and "No space left" in errors and "checkpoint-1" in errors
     assert [folder.name for folder in checkpoints.list_checkpoints(tmp_path)] == ["checkpoint-3", "checkpoint-1"]
 
 
