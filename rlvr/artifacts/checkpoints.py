@@ -69,13 +69,19 @@ def find_damage(folder: Path, digests: Mapping[str, str], processes: Collection[
     """The first damaged file of some processes, as half a sentence. Call it when a run begins: it reads the files.
 
     A bucket or a shared folder has then brought together what machines wrote to their own disks.
+
+    Raises:
+        OSError: a file can't be read now, and may be intact.
     """
     for name in (name for name in digests if _process_of(name) in processes):
         try:
             if file_digest(folder / name, xxh3_64) != digests[name]:
                 return f"its file {name} is damaged: its content is not what was saved"
-        except OSError as error:
+        except FileNotFoundError as error:
             return f"its file {name} can't be read: {error.strerror}"
+        except OSError as error:
+            error.filename = str(folder / name)
+            raise
     for file in sorted([*folder.glob("*.pt"), *folder.glob("*.pth")]):
         if _process_of(file.name) in processes and _is_refused(file):
             return f"its file {file.name} can't be loaded: it is damaged, or holds more than tensors and numbers"
@@ -95,8 +101,10 @@ def _is_refused(file: Path) -> bool:
     try:
         with safe_globals() if file.name.startswith("rng_state") else nullcontext():
             torch.load(file, map_location="cpu", weights_only=True, mmap=True)
-    except Exception:  # a damaged pickle may raise any
-        return True
+    except (OSError, MemoryError):
+        return False
+    except Exception as error:  # a damaged pickle may raise any
+        return not (isinstance(error, RuntimeError) and re.search("mmap|allocate", str(error)))
     return False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlvr import console
 from rlvr.artifacts import checkpoints, directory
@@ -151,18 +151,35 @@ def choose_intact(
 
     processes = {state.process_index, *([0] if state.is_local_main_process else [])}
     damages: dict[str, str] = {}
+    found: list[tuple[str, str | OSError]]
     while True:
         chosen = attempt(partial(choose_resumption, recipe, identity, damages)) or Resumption()
         found = []
         if folder := chosen.checkpoint or chosen.saved:
-            content = checkpoints.read_marker(folder) if chosen.checkpoint else directory.read_status(folder.parent)
-            fault = checkpoints.find_damage(folder, mapping(mapping(content).get(checkpoints.DIGESTS)), processes)
+            fault: str | OSError | None
+            try:
+                content = checkpoints.read_marker(folder) if chosen.checkpoint else directory.read_status(folder.parent)
+                fault = checkpoints.find_damage(folder, mapping(mapping(content).get(checkpoints.DIGESTS)), processes)
+            except OSError as error:
+                fault = error
             found = [(folder.name, fault)] if fault else []
         found = gather_object(found) if state.num_processes > 1 else found
         if not found:
             skipped = tuple(name for name in damages if chosen.checkpoint and name.startswith(checkpoints.PREFIX))
             return replace(chosen, damaged=skipped)
-        damages |= dict(found)
+        for name, fault in found:
+            if isinstance(fault, OSError):
+                return attempt(partial(_refuse_unread, fault)) or Resumption()
+            damages[name] = fault
+
+
+def _refuse_unread(error: OSError) -> NoReturn:
+    raise InputError(
+        f"{error.filename} can't be read: {error.strerror}. Start again when it can be read; or begin a new run with "
+        "--resume_from_checkpoint never.",
+        kind="damaged-file",
+        path=error.filename,
+    )
 
 
 def choose_resumption(recipe: Recipe, identity: Identity, damages: Mapping[str, str] | None = None) -> Resumption:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -407,6 +408,35 @@ def test_a_pickle_that_pytorch_refuses_is_named_and_skipped(content: Any, name: 
     with pytest.raises(InputError, match=name) as error:
         choose(recipe(tmp_path, resume_from_checkpoint=str(newer)))
     assert error.value.kind == "checkpoint-incomplete"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "error", "stops"),
+    [
+        (checkpoints, "file_digest", OSError(errno.EIO, "Input/output error"), True),
+        (checkpoints, "file_digest", PermissionError(errno.EACCES, "Permission denied"), True),
+        (torch, "load", OSError(errno.EMFILE, "Too many open files"), False),
+        (torch, "load", MemoryError(), False),
+        (torch, "load", RuntimeError("unable to mmap 64 bytes from file <x>: Cannot allocate memory (12)"), False),
+    ],
+)
+def test_a_file_that_cannot_be_read_now_is_not_damaged(
+    module: Any, name: str, error: Exception, stops: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    run = recipe(tmp_path)
+    write_status(run, "interrupted")
+    folder = checkpoint(run, 5)
+    monkeypatch.setattr(module, name, fails)
+    if not stops:
+        assert choose(run).checkpoint == folder
+        return
+    with pytest.raises(InputError, match=str(error.args[1])) as stopped:
+        choose(run)
+    problem = stopped.value.problems[0]
+    assert (problem.kind, problem.path) == ("damaged-file", str(folder / "between_steps_0.pt"))
 
 
 @pytest.mark.parametrize("status", ["running", "trained"])
