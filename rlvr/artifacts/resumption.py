@@ -161,6 +161,7 @@ def choose_intact(
                 content = checkpoints.read_marker(folder) if chosen.checkpoint else directory.read_status(folder.parent)
                 fault = checkpoints.find_damage(folder, mapping(mapping(content).get(checkpoints.DIGESTS)), processes)
             except OSError as error:
+                error.filename = error.filename or str(folder)
                 fault = error
             found = [(folder.name, fault)] if fault else []
         found = gather_object(found) if state.num_processes > 1 else found
