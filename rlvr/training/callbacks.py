@@ -43,12 +43,14 @@ class MetricsFile(TrainerCallback):
         if not state.is_world_process_zero:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        existed = self.path.is_file()  # else a new run continues a checkpoint of another one
         kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step and state.global_step]
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         temporary.replace(self.path)  # a new file: its readers (rlvr/tracking/metrics_tail.py) begin again
         logged = Counter(line["step"] for line in state.log_history)
-        if lost := sorted(logged - Counter(line["step"] for line in kept)):
+        lost = sorted(logged - Counter(line["step"] for line in kept))
+        if lost and existed:
             steps = textwrap.shorten(", ".join(map(str, lost)), 60, placeholder=" …")
             console.error(f"  warning: {self.path} has no metrics of step {steps}: the file was damaged or cut off.")
 

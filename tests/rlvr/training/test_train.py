@@ -835,11 +835,12 @@ def test_metrics_that_cannot_be_written_are_kept_until_they_can(
         (lambda text: text.replace('{"step": 1,', '{"step": 1.'), [2, 2], "1"),
         (lambda text: text.replace('"eval', '"\x00eval'), [1, 2], "2"),
         (lambda text: "", [], "1, 2"),
+        (lambda text: None, [], ""),
     ],
-    ids=["killed while it wrote", "cut off", "damaged", "damaged validation", "empty"],
+    ids=["killed while it wrote", "cut off", "damaged", "damaged validation", "empty", "of another run: no file"],
 )
 def test_a_resumed_metrics_file_has_no_repeats_and_lost_steps_are_named(
-    damage: Callable[[str], str], kept: list[int], lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Callable[[str], str | None], kept: list[int], lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [
         {"step": 1, "reward": 1},
@@ -848,7 +849,9 @@ def test_a_resumed_metrics_file_has_no_repeats_and_lost_steps_are_named(
         {"step": 3, "reward": 3},
     ]
     path = tmp_path / "metrics.jsonl"
-    path.write_text(damage("".join(json.dumps(line) + "\n" for line in lines)))
+    text = damage("".join(json.dumps(line) + "\n" for line in lines))
+    if text is not None:
+        path.write_text(text)
     file = MetricsFile(path)
     state: Any = SimpleNamespace(is_world_process_zero=True, global_step=2)
     state.log_history = lines[:3]  # of the checkpoint
