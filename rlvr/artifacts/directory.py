@@ -105,9 +105,10 @@ def write_status(folder: Path, status: str, **facts: Any) -> None:
 
 
 def content_digest(content: Any) -> str:
-    """sha256 of the canonical JSON of a content."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """sha256 of the canonical JSON of a content, as it is read back from a file: keys are texts."""
+    content = json.loads(json.dumps(content, default=str))
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def seal(content: Mapping[str, Any], format: int) -> dict[str, Any]:

@@ -101,3 +101,15 @@ def test_answers_of_an_unfinished_run_move_to_the_next_one(tmp_path: Path, statu
     directory.prepare(recipe(folder), ALONE)
     [file] = tmp_path.glob("*/answers/base-1.jsonl")
     assert file.read_text() == "precious\n" and (file.parents[1] == folder) is kept
+
+
+@pytest.mark.parametrize("value", [{2: "a", 10: "b"}, {1: "a", "x": "b", None: 0}, "\ud800", "é", float("nan")])
+def test_a_sealed_content_that_is_read_back_fits_its_digest(value: Any, tmp_path: Path) -> None:
+    directory.write_json(tmp_path / "a.json", directory.seal({"value": value}, 1))
+    content = directory.read_json(tmp_path / "a.json")
+    assert directory.is_sealed(content) and not directory.is_sealed({**content, "value": "other"})
+
+
+def test_digests_of_earlier_versions_hold() -> None:
+    content = {"b": [1, 0.1, None, True], "a": {"é": "\x00"}}
+    assert directory.content_digest(content) == "a24df94c6773db428c082437d573c05ce119603e616ecd4827082ab6beae6ef6"
