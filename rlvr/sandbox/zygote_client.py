@@ -50,7 +50,7 @@ SMALL_USERS = range(60_000, 64_096)  # for containers that map only the first 65
 
 @functools.cache
 def _host_paths() -> re.Pattern[bytes]:
-    """Return a pattern for what standard error says about this machine: frames of its files, and their folders.
+    """Return a pattern for what an output says about this machine: frames of its files, and their folders.
 
     The first line may begin in the middle of a frame.
     """
@@ -62,6 +62,11 @@ def _host_paths() -> re.Pattern[bytes]:
     host = b"(?:" + b"|".join(re.escape(os.fsencode(f"{folder}/")) for folder in sorted(folders, reverse=True)) + b")"
     frame = rb'(?:\A[^"\n]*|^[ |+-]*File "' + host + rb'[^"\n]*)", line \d+.*\n([ |+-]*\[Previous line repeated.*\n)?'
     return re.compile(frame + b"|" + host, re.MULTILINE)
+
+
+def without_host_paths(output: bytes) -> bytes:
+    """An output from its begin on, without what Python says in it about this machine."""
+    return _host_paths().sub(b"", b"\n" + output)[1:]  # after a line break, no frame is cut
 
 
 class ZygoteError(Exception):

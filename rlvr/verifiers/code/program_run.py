@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlvr.sandbox.languages import find_language
 from rlvr.sandbox.limits import Limits
-from rlvr.sandbox.zygote_client import ZygoteError
+from rlvr.sandbox.zygote_client import ZygoteError, without_host_paths
 from rlvr.verifiers.code import verdict
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.judge import check_confinement, read_submissions
@@ -29,13 +29,14 @@ class ProgramRun:
 def run_program(
     program: str, *, stdin: str = "", limits: Limits | None = None, allow_weak_sandbox: bool = False
 ) -> ProgramRun:
-    """Run a Python program with an input.
+    """Run a Python program with an input, for a model: its output names no path of this machine.
 
     Raises:
         InputError: an argument is wrong.
         SandboxUnavailable: programs can't be confined on this machine.
     """
-    return run_program_on(program, [stdin], limits=limits, allow_weak_sandbox=allow_weak_sandbox)[0]
+    run = run_program_on(program, [stdin], limits=limits, allow_weak_sandbox=allow_weak_sandbox)[0]
+    return replace(run, stdout=without_host_paths(run.stdout.encode()).decode())
 
 
 def run_program_on(

@@ -1,4 +1,4 @@
-"""What a program's standard error tells a model: about the program, and nothing about the machine."""
+"""What a program's output tells a model: about the program, and nothing about the machine."""
 
 from __future__ import annotations
 
@@ -50,3 +50,19 @@ def test_tracebacks_name_the_program_and_no_path_of_the_machine(program: str, st
 def test_feedback_of_tests_names_no_path_either() -> None:
     tests = [{"input": "", "output": "1"}]
     assert judge("from json import nothing", language="python", tests=tests).reasons[0].endswith("(json/__init__.py)")
+
+
+@pytest.mark.parametrize(
+    ("program", "stdout"),
+    [
+        (
+            "import json, sys, traceback\ntry: json.loads('{')\nexcept: traceback.print_exc(file=sys.stdout)",
+            f"{OWN}2, in <module>\njson.decoder.JSONDecodeError: ",
+        ),
+        ("import json\nprint(json.__file__)", "json/__init__.py\n"),
+        ("""print('begin", line 3 of "/x/y.py", line 4')""", 'begin", line 3 of "/x/y.py", line 4\n'),
+    ],
+)
+def test_standard_output_names_no_path_of_the_machine(program: str, stdout: str) -> None:
+    result = run_program(program)
+    assert result.stdout.startswith(stdout) and "lib/python" not in result.stdout
