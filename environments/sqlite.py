@@ -113,6 +113,8 @@ class Sqlite:
         Raises:
             ValueError: the query is wrong, not allowed, or exceeds a limit.
         """
+        if not isinstance(sql, str):
+            raise ValueError("sql must be a text")
         uri = f"{self._path.as_uri()}?mode=ro"
         job = json.dumps([{"uri": uri, "sql": sql, "copies": {ORIGINAL: most}, "time_s": self._time_s}])
         program = [sys.executable, "-I", "-S", sql_queries.__file__]

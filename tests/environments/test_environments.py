@@ -244,10 +244,11 @@ def test_a_query_shows_its_first_rows_and_is_no_answer(databases: Path) -> None:
         (HANGING_QUERY, "longer than 0.4 s", "many steps"),
         ("SELECT zeroblob(1048577)", "too big", "a value over the limit"),
         ("SELECT '\ud800'", "no UTF-8 text", "a lone surrogate"),
+        (5, "sql must be a text", "a number"),
         ("SELECT x'00ff', 1e999, NULL, 'é'", "<2 bytes> | inf | NULL | é", "values of all types"),
     ],
 )
-def test_a_query_ends_within_twice_its_limit(databases: Path, query: str, said: str, why: str) -> None:
+def test_a_query_ends_within_twice_its_limit(databases: Path, query: Any, said: str, why: str) -> None:
     environment = Sqlite(folder=str(databases), time_s=0.4)
     environment.reset("shop.db", GOLD)
     before = os.times()
