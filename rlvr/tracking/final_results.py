@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlvr.artifacts.directory import read_json
 from rlvr.artifacts.evaluation import Average, Evaluation, Gain, Measured, read_evaluation
 from rlvr.artifacts.evaluation_summary import verdict
 from rlvr.artifacts.metrics import read_metrics
@@ -78,7 +79,13 @@ def add_results(run_dir: Path, folder: Path, *, has_ended: bool = False) -> list
         messages for the user.
     """
     content = "run" if has_ended else "results"
-    return [_send(name, run_dir, folder, content) for name in NAMES if tracked_run(run_dir, name)]
+    messages = []
+    for name, label in NAMES.items():
+        if tracked_run(run_dir, name):
+            messages.append(_send(name, run_dir, folder, content))
+        elif original := read_json(run_dir / f"{name}.json").get("folder"):
+            messages.append(f"Not sent to {label}: its {name}.json belongs to {original}, of which this is a copy.")
+    return messages
 
 
 def _send(name: str, run_dir: Path, folder: Path, content: str) -> str:

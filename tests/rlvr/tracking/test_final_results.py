@@ -134,6 +134,10 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     write(run / "evaluation.json", EVALUATION)
     assert add_results(run, run) == [], "the run was never in MLflow"
     remember_run(run, "mlflow", run_id="abc")
+    moved = shutil.copytree(run, tmp_path / "moved")
+    assert add_results(moved, moved) == [
+        f"Not sent to MLflow: its mlflow.json belongs to {run}, of which this is a copy."
+    ]
     with pytest.raises(InputError, match="MLFLOW_TRACKING_URI"):
         mlflow_run.send_results(run, Results())
     assert not (tmp_path / "runs" / "mlflow.db").exists()
