@@ -38,7 +38,7 @@ class Session:
     def __init__(self, folder: Path, uri: str, first_step: int = 0, **params: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.state: Any = SimpleNamespace(is_world_process_zero=True, global_step=first_step)
+        self.state: Any = SimpleNamespace(is_world_process_zero=True, global_step=first_step, log_history=[])
         self.tracker = MLflowTracker(folder, uri, params, tags={"task": "sums"})
         self.tracker.start()
         self.metrics = MetricsFile(folder / "metrics.jsonl")
