@@ -2,7 +2,7 @@
 
     tests: [{"input": "1 2\n", "output": "3\n"}]      # a column of the data; or calls, or asserts: docs/code-rewards.md
 
-The program is the last complete code block of the model's own turn; if tests name functions, the last that defines one.
+The program is the last complete code block of the model's own turn. If the tests name functions, their use may follow.
 It sees neither the expected outputs nor anything else of the machine (docs/sandbox.md). A completion without a program
 scores 0, and so does one that does not compile.
 

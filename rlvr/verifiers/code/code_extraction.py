@@ -12,8 +12,8 @@ Rules, in order:
    characters and nothing else closes a fence; ``` within a line or indented further does not. An unclosed block is no
    block. A fence that names a language also closes an earlier, forgotten one. If a block stays open, a fence at the end
    of a line of code closes, too.
-3. A block in another language is no program. If the tests name functions, only blocks that define one of them count, as
-   long as there is one: a test of the functions may follow. Blocks that name the language come before unlabelled ones,
+3. A block in another language is no program. If the tests name functions, the program is among the blocks that define
+   most of them: a test of the functions may follow. Blocks with the language's name come before blocks without a name,
    since a sample of the output may follow the program.
 4. The turn ends at an end-of-turn token and, after a block, at the next "Question:" that the model invents
    (rlvr/verifiers/completion_text.py). Before the first block such a line is an introduction; inside a program it is
