@@ -67,6 +67,11 @@ _DENIED_CLAIM = re.compile(
 _DENYING_WORDS = word_set("cannot not never might may could")
 # What may stand between a negation and the statement that it denies.
 _FUNCTION_WORDS = word_set("be equal exactly the a an to that it is necessarily answer")
+_CONTINUED = re.compile(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z")
+_MARKUP_END = re.compile(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z")
+_DENIED_COLON = re.compile(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", re.IGNORECASE)
+_COMMAND_END = re.compile(r"\\[a-zA-Z]+\Z")
+_OR_AT_END = re.compile(r",[\s$]{0,4}or\Z", re.IGNORECASE)
 
 
 def find_prefix_defect(before: str) -> str:
@@ -76,7 +81,7 @@ def find_prefix_defect(before: str) -> str:
     if line.endswith("\\") and not line.endswith("\\\\"):
         line = line[:-1]  # "\\\\boxed": escaped once too often
     context = _OPENERS.sub("", line)
-    if re.search(r"[0-9][.,]?(?:\\\(|[$({\[])*\Z|\|\Z", line):
+    if _CONTINUED.search(line):
         return "something before it continues it"
     if not context.strip() or _LINE_START.fullmatch(context) or _LINE_START.fullmatch(line):
         above = before[:line_start].rstrip(" \n$*\\[(")[-32:]
@@ -84,11 +89,11 @@ def find_prefix_defect(before: str) -> str:
             return "the line above denies it"
         # Only a bullet, or nothing; a minus that touches the answer is no bullet.
         return "a minus stands before it" if re.search(r"[-−+][$\\(\[ ]{0,3}\Z", line) and not _is_bullet(line) else ""
-    if re.search(r"(?:<[a-zA-Z/][^<>]{0,40}>|[=-]>)\Z", context):
+    if _MARKUP_END.search(context):
         return ""  # a tag of markup, an arrow
     if _NOT_EQUAL.search(context):
         return "an inequality stands before it"
-    if re.search(r"\b(?:not|cannot|never|wrong|incorrect|n['’]t)\b[^.:]{0,24}:\Z", context, re.IGNORECASE):
+    if _DENIED_COLON.search(context):
         return "the text before it denies it"
     after_comma = line[len(context) :].lstrip(" $\\(*").startswith(",")
     if after_comma and re.search(r"[A-Za-z]{2}", context) and not _LAST_WORDS.search(context):
@@ -97,13 +102,13 @@ def find_prefix_defect(before: str) -> str:
         context = _OPENERS.sub("", context[: text_command.start()] + text_command[1].rstrip())
         if not context:
             return ""
-    if command := re.search(r"\\[a-zA-Z]+\Z", context):
+    if command := _COMMAND_END.search(context):
         return "" if _SIGN_BEFORE.search(context) else f"{command[0]} stands before it"
     if supposed := _SUPPOSED.search(context) or _DENIED_CLAIM.search(context):
         return f"'{supposed[0].strip()}' stands before it"
     if words := _LAST_WORDS.search(context):
         # "1\frac14, or \boxed{1.25}" repeats the answer, "41 or \boxed{42}" does not decide.
-        comma = re.search(r",[\s$]{0,4}or\Z", context, re.IGNORECASE) is not None
+        comma = _OR_AT_END.search(context) is not None
         if after_comma and words[1].lower().endswith(" times"):
             return ""  # "of all the times, \boxed{42} were late"
         known = words[1].replace("May ", "")  # the name

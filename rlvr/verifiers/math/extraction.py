@@ -85,6 +85,8 @@ def without_intermediate_results(turn: str, statements: Sequence[StatedAnswer]) 
     A claim (`####`, <answer>, a label, "the answer is …") is never left out. Nor is a box with a question mark between
     it and the next statement, where an invented problem may begin.
     """
+    if len(statements) < 2:
+        return list(statements)
     starts = sorted(one.start for one in statements)
 
     def is_overridden(one: StatedAnswer) -> bool:

@@ -192,7 +192,9 @@ def _grade_without_algebra(
     joined = isinstance(target.parsed, Collection)
     statements = find_statements(turn, prose=prose, joined=joined)
     if target.number is not None:  # an echo of the instruction states nothing
-        statements = [one for one in statements if not any(map(_PLACEHOLDER.fullmatch, one.texts))]
+        statements = [
+            one for one in statements if one.texts[0].isdigit() or not any(map(_PLACEHOLDER.fullmatch, one.texts))
+        ]
     if not statements and prose and ended:
         statements = list(find_conclusion(turn))
     for statement in without_intermediate_results(turn, statements):
