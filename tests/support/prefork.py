@@ -61,7 +61,7 @@ def main(path: str) -> None:
                     for child in clients:
                         os.kill(child, signal.SIGKILL)
                     return
-                elif not key.fileobj.recv(1) and key.data in clients:  # type: ignore[union-attr]
+                elif is_gone(key.fileobj) and key.data in clients:
                     os.kill(key.data, signal.SIGKILL)  # the client was killed, so its child is too
                     selector.unregister(key.fileobj)
             for child in list(clients):
@@ -73,6 +73,14 @@ def main(path: str) -> None:
                     with contextlib.suppress(OSError):
                         client.sendall(json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode())
                     client.close()
+
+
+def is_gone(client: Any) -> bool:
+    """Whether a readable client has ended; one that was killed before it read its answer resets the connection."""
+    try:
+        return not client.recv(1)
+    except ConnectionResetError:
+        return True
 
 
 def import_libraries() -> None:
@@ -113,7 +121,8 @@ def fork_program(client: socket.socket, others: list[socket.socket]) -> int | No
     if child:
         for descriptor in descriptors:
             os.close(descriptor)
-        client.sendall(json.dumps({"pid": child}).encode() + b"\n")
+        with contextlib.suppress(OSError):  # of a client that was killed: its child is, too, when the loop reads that
+            client.sendall(json.dumps({"pid": child}).encode() + b"\n")
         return child
     for other in [client, *others]:
         other.close()
