@@ -98,6 +98,7 @@ class EvaluationSpec:
         batch_size: prompts generated at a time.
         max_new_tokens: tokens a completion may have; by default the recipe's `max_completion_length`.
         reference: a published score of the base; if ours is far below it, the evaluation is suspect.
+        cache: whether runs that measure the same base alike share its answers, in a folder of the user.
     """
 
     split: str = "test"
@@ -106,3 +107,4 @@ class EvaluationSpec:
     batch_size: int = 64
     max_new_tokens: int | None = None
     reference: Reference | None = None
+    cache: bool = True

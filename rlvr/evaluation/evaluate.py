@@ -114,8 +114,12 @@ def _complete_rows(
     # together, since padding is computed too. Batches don't depend on the cache: in a later session a row has the
     # neighbours and the random numbers that it would have had in the first.
     order = sorted(range(len(ids)), key=lambda row: (-len(ids[row]), row))
-    pairs = [(row, sample) for row in order for sample in range(samples)][share]
+    all_pairs = [(row, sample) for row in order for sample in range(samples)]
+    pairs = all_pairs[share]
     keys: dict[Pair, AnswerKey] = {(row, sample): (row_keys[row], sample) for row, sample in pairs}
+    if cache is not None:
+        all_keys = [(row_keys[row], sample) for row, sample in all_pairs]
+        cache.recall(all_keys, list(keys.values()), batch_size)
     cached = cache.answers if cache is not None else {}
     answers = {pair: cached[key] for pair, key in keys.items() if key in cached}
     with ProgressBar(description, len(pairs)) as progress:
@@ -135,6 +139,8 @@ def _complete_rows(
                 cache.add([keys[pair] for pair in missing], completions)
             answers.update(zip(missing, completions, strict=True))
             progress.update(len(missing))
+    if cache is not None:
+        cache.share(list(keys.values()))
     return answers
 
 

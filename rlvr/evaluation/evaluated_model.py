@@ -20,6 +20,7 @@ from rlvr.evaluation.engines import Completion, Decoding, Engine, TransformersEn
 from rlvr.evaluation.evaluate import Records, measure
 from rlvr.evaluation.measured import held_out_rows, training_decoding
 from rlvr.evaluation.scores import SampledGroups, by_task, summarise, summarise_groups
+from rlvr.evaluation.shared_answers import conditions
 from rlvr.modeling import loading
 from rlvr.modeling.digests import hub_revision
 from rlvr.scoring.reward import Metrics, Reward
@@ -35,7 +36,8 @@ SAMPLED_PROMPTS = 16  # of the training split, spread evenly over it
 class EvaluatedModel:
     """The base model of a recipe, or the model trained from it; an `Engine`.
 
-    Answers of an earlier, killed evaluation are not generated again. If all answers are cached, no weight is loaded.
+    Answers of an earlier, killed evaluation are not generated again, nor those of a base that another run has measured
+    alike. If all answers are cached, no weight is loaded.
 
     Args:
         name: "base" or "trained"; the cache file is named after it.
@@ -134,7 +136,10 @@ class EvaluatedModel:
         revision = hub_revision(self.recipe)
         settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
         name = self.name if samples == 1 else f"{self.name}-sampled"
-        cache = AnswerCache(self._folder / ANSWERS, name, settings)
+        spec = recipe.evaluation or EvaluationSpec()
+        is_shared = spec.cache and self.adapter is None and self._engine_name == "transformers"
+        shared = conditions(self.recipe, decoding) if is_shared else None
+        cache = AnswerCache(self._folder / ANSWERS, name, settings, is_shared=is_shared, conditions=shared)
         with ExitStack() as stack:
             stack.callback(cache.close)
             player = stack.enter_context(open_player(self.recipe, self.tokenizer, data.column_names))
@@ -146,7 +151,7 @@ class EvaluatedModel:
                 scorer,
                 decoding,
                 samples=samples,
-                batch_size=(recipe.evaluation or EvaluationSpec()).batch_size,
+                batch_size=spec.batch_size,
                 description=description,
                 cache=cache,
                 lenient=True,
