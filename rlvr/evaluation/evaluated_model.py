@@ -163,8 +163,9 @@ class EvaluatedModel:
         """Free the model's memory."""
         import torch
 
-        if self._engine is not None:
-            self._engine.close()
+        if self._engine is None:
+            return
+        self._engine.close()
         self._engine = None
         gc.collect()
         if torch.cuda.is_available():
