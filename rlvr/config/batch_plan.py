@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlvr.config.recipe import Recipe, value_of
 from rlvr.formatting import count
@@ -82,6 +84,24 @@ def batch_sizes(recipe: Recipe, processes: int) -> BatchSizes:
         completions = per_device * processes * steps
     group = settings.get("num_generations") or 8
     return BatchSizes(completions, group, steps, value_of(settings, "num_iterations"), accumulation)
+
+
+def sorts_by_length(settings: Mapping[str, Any]) -> bool:
+    """Whether the rows of an optimizer step may be sorted by length over its micro-batches.
+
+    Not where TRL's loss depends on which rows share a micro-batch, or an optimizer step has rows of other generations.
+
+    Args:
+        settings: the flat keys of a recipe, or the arguments of a trainer; `steps_per_generation` is set.
+    """
+    accumulation = value_of(settings, "gradient_accumulation_steps")
+    by_row = (
+        value_of(settings, "loss_type") != "bnpo"  # divides by the tokens of a micro-batch
+        and value_of(settings, "top_entropy_quantile") == 1  # a quantile over a micro-batch
+        and not value_of(settings, "entropy_coef")  # a mean over the tokens of a micro-batch
+        and not value_of(settings, "use_adaptive_entropy")
+    )
+    return bool(by_row and accumulation > 1 and value_of(settings, "steps_per_generation") % accumulation == 0)
 
 
 def plan_batches(recipe: Recipe, rows: int, processes: int, longest_prompt: int | None) -> BatchPlan | None:

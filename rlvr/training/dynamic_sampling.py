@@ -308,6 +308,8 @@ def sample_rounds(trainer: TrlSeam, sampler: DynamicSampler, inputs: list[Any]) 
         )
     for name, value in metrics.items():
         trainer.metrics[name].append(value)
+    if batch is not first:
+        trainer.micro_batches.forget()
     trainer.write_table(batch.table)
     trainer.scores = replace(trainer.scores, values=batch.rewards)
     return batch.tensors

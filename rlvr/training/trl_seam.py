@@ -27,28 +27,12 @@ from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.batch_scores import BatchScores
 from rlvr.training.checkpoint_writer import CheckpointWriter
 from rlvr.training.dynamic_sampling import DynamicSampler, sample_rounds
+from rlvr.training.epoch_sampler import EpochSampler
+from rlvr.training.micro_batches import ROW, MicroBatches
 from rlvr.training.tool_turns import ToolTurns
 
 with unused_trackers_hidden():
     from trl import GRPOTrainer
-    from trl.trainer.utils import RepeatSampler
-
-
-class EpochSampler(RepeatSampler):
-    """TRL's order of prompts, whichever epoch a process begins with.
-
-    TRL draws one epoch's order after the other from one generator. A run that continues in a later epoch would get the
-    order of the first one again.
-    """
-
-    epoch = 0
-
-    def __iter__(self) -> Iterator[int]:
-        if self.shuffle:
-            self.generator.manual_seed(self.seed)
-            for _ in range(self.epoch):
-                torch.randperm(self.num_samples, generator=self.generator)
-        return super().__iter__()
 
 
 class TrlSeam(GRPOTrainer):
@@ -65,6 +49,7 @@ class TrlSeam(GRPOTrainer):
 
     scores: BatchScores  # of the last generation
     finished: list[bool]  # whether its completions ended by themselves
+    _buffered_inputs: Any
 
     def __init__(
         self,
@@ -91,6 +76,7 @@ class TrlSeam(GRPOTrainer):
         if environments is not None:
             kwargs["environment_factory"] = environments.factories
         super().__init__(*args, **kwargs)
+        self.micro_batches = MicroBatches.of(self.args, aux_loss=self.aux_loss_enabled)
         if environments is not None:
             limit_nesting(self._tokenizer)
 
@@ -117,10 +103,11 @@ class TrlSeam(GRPOTrainer):
         sampler = self.dynamic_sampler if self.model.training else None
         batch = self.sample_round(inputs) if sampler is None else sample_rounds(self, sampler, inputs)
         self.add_batch_metrics()
-        return batch
+        return batch | {ROW: torch.arange(len(batch["prompt_ids"]))}
 
     def sample_round(self, inputs: Any) -> dict[str, Any]:
         """Complete and score these rows of this rank; collective."""
+        self.micro_batches.begin(self._step)
         if self.played_environments is not None:
             self.played_environments.begin(inputs, self._step)
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -215,9 +202,22 @@ class TrlSeam(GRPOTrainer):
             self._seconds, self._update_s = dict.fromkeys(self._seconds, 0.0), 0.0
         return loss
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        started = time.perf_counter()
-        output = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        earlier, inputs = self._buffered_inputs, super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is not earlier:
+            self._buffered_inputs = self.micro_batches.regroup(self._buffered_inputs)
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, ids: Any, mask: Any, width: int, batch_size: Any = None, **kwargs: Any
+    ) -> Any:
+        started, compute = time.perf_counter(), super()._get_per_token_logps_and_entropies
+        if batch_size is None:
+            output = compute(model, ids, mask, width, **kwargs)
+        else:  # of a generation: those of the old policy, or of the reference model
+            own = functools.partial(compute, model, **kwargs)
+            output = self.micro_batches.compute(lambda *rows: own(*rows)[0], ids, mask, width), None, None
         if torch.is_grad_enabled():  # of the update
             self._log_probabilities = output[0].detach()
             return output

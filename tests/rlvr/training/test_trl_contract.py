@@ -26,8 +26,9 @@ from trl.trainer.utils import RepeatSampler
 
 from rlvr.training import vllm_rollouts
 from rlvr.training.batch_merge import CompletionTable
+from rlvr.training.epoch_sampler import EpochSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
-from rlvr.training.trl_seam import EpochSampler, TrlSeam
+from rlvr.training.trl_seam import TrlSeam
 from tests.conftest import REPOSITORY
 
 RUN_EPOCH = [
