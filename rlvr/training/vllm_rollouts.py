@@ -37,6 +37,7 @@ from rlvr.errors import InputError
 from rlvr.modeling.vllm_engines import end_engine, room_for_rank, sends_adapter
 from rlvr.training.rollout_check import compute_type
 from rlvr.training.trl_seam import TrlSeam
+from rlvr.training.whole_weights import dequantised, plain_name, whole
 
 SHARED_MEMORY = Path("/dev/shm")
 THIS_HOST = ("localhost", "127.0.0.1", "0.0.0.0", "::1", socket.gethostname())
@@ -201,15 +202,11 @@ class VllmRollouts(VLLMGeneration):
         model = self.model
         own = {name: parameter for name, parameter in model.named_parameters() if model.prefix in name}
         with self._dist.gather_params(list(own.values())):
-            whole = {
-                name: (parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter)
-                .detach()
-                .cpu()
-                .clone()
+            tensors = {
+                name.replace("_checkpoint_wrapped_module.", ""): whole(parameter).cpu().clone()
                 for name, parameter in own.items()
             }
-        whole = {name.replace("_checkpoint_wrapped_module.", ""): tensor for name, tensor in whole.items()}
-        state: dict[str, torch.Tensor] = get_peft_model_state_dict(model, state_dict=whole)
+        state: dict[str, torch.Tensor] = get_peft_model_state_dict(model, state_dict=tensors)
         return state
 
     def _send_quantised_base(self) -> None:
@@ -230,15 +227,13 @@ class VllmRollouts(VLLMGeneration):
 
     def _dequantised(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each 4-bit layer's name in the base model, and its weight in the engine's type."""
-        from bitsandbytes import functional, nn
+        from bitsandbytes import nn
 
         for name, module in self.model.named_modules():
             if isinstance(module, nn.Linear4bit):
                 with self._dist.gather_params([module.weight]):
-                    data = module.weight.full_tensor() if hasattr(module.weight, "full_tensor") else module.weight.data
-                    numbers = functional.dequantize_4bit(data, module.weight.quant_state).to(getattr(torch, self.dtype))
-                name = name.removeprefix("base_model.model.").removesuffix(".base_layer")
-                yield name.replace("_checkpoint_wrapped_module.", ""), numbers
+                    numbers = dequantised(module.weight).to(getattr(torch, self.dtype))
+                yield plain_name(name), numbers
 
 
 class _EngineWithAdapter:
