@@ -208,9 +208,15 @@ def choose_resumption(recipe: Recipe, identity: Identity, damages: Mapping[str, 
 
 def earlier_engine(recipe: Recipe) -> bool | None:
     """Whether the run that this one would continue samples with vLLM; None if it would continue none, or can't."""
+    earlier = earlier_recipe(recipe)
+    return bool(earlier.get("use_vllm")) if earlier is not None else None
+
+
+def earlier_recipe(recipe: Recipe) -> Mapping[str, Any] | None:
+    """The resolved recipe of the run that this one would continue; None if it would continue none, or can't."""
     try:
         _, folder, content = _find_beginning(recipe, {})
-        return bool(content["identity"]["recipe"].get("use_vllm")) if folder is not None else None
+        return dict(content["identity"]["recipe"]) if folder is not None else None
     except (InputError, LookupError, TypeError):
         return None  # choose_resumption reports it
 

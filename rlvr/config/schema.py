@@ -34,6 +34,7 @@ OWN: dict[str, tuple[str, Any]] = {
     "dynamic_sampling": ("int", 0),
     "curriculum": ("str", "none"),
     "rollouts": ("str", "transformers"),
+    "rollout_weights": ("str", "auto"),
     "per_device_generation_batch_size": ("int | None", None),
     "tool_timeout_s": ("float", 30.0),
     "tool_budget_s": ("float", 120.0),
@@ -86,6 +87,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "on_reward_error": ("raise", "mask"),
     "curriculum": ("none", "easy_first"),
     "rollouts": ("auto", "vllm", "transformers"),
+    "rollout_weights": ("auto", "merged", "adapter"),
     "vllm_weight_sync": ("adapter", "merged"),
     "vllm_base_quantization": ("none", "bitsandbytes"),
     "lr_scheduler_type": (

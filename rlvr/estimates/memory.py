@@ -30,6 +30,8 @@ LIVE = 1_000_000_000
 # buffers another one, and PyTorch's allocator can't use every gap between blocks.
 CONTEXT, NCCL, GAPS = 1.0 * GIB, 1.0 * GIB, 0.05
 
+MERGED_BYTES = 2  # of a number of the copy that rlvr/training/merged_rollouts.py makes on a GPU
+
 USABLE = 0.9  # of a GPU: an estimate may be off by a tenth
 
 # vLLM has room for so many completions at once, at the mean length, as a share of the maximum. Fewer waste the GPU.
@@ -229,7 +231,7 @@ def _gathered(parameters: Parameters, adapter: Adapter | None, shape: Shape, set
         yield MemoryPart("gathered weights", whole * min(kept / parameters.total, 1) * others)
         return
     live = whole * min(LIVE / parameters.total, 1)
-    gathers = bool(value_of(setup.settings, "ds3_gather_for_generation")) and not setup.vllm
+    gathers = bool(value_of(setup.settings, "ds3_gather_for_generation")) and not setup.vllm and not setup.merged
     yield MemoryPart("gathered weights", whole if gathers else live, GENERATING)
     yield MemoryPart("gathered weights (training)", live, TRAINING)
 
@@ -253,9 +255,15 @@ def _generation(
         yield MemoryPart("vLLM's share", taken, GENERATING if asleep else ALWAYS)
         return
     yield MemoryPart("KV cache", activations.cache(shape, setup), GENERATING)
-    prefill = activations.prefill(shape, setup, adapter_bytes(setup) if adapter else 0)
+    plain = adapter is None or setup.merged
+    prefill = activations.prefill(shape, setup, 0 if plain else adapter_bytes(setup))
     largest = max(prefill, activations.decoding(shape, setup))  # the prefill ends before decoding starts
-    yield MemoryPart("temporary tensors (generating)", largest + _unpacked(parameters, setup), GENERATING)
+    unpacked = 0.0 if setup.merged else _unpacked(parameters, setup)
+    yield MemoryPart("temporary tensors (generating)", largest + unpacked, GENERATING)
+    if setup.merged:  # while generating; its largest matrix is added in float32
+        matrix = max((matrix.count for matrix in parameters.matrices), default=0)
+        scores = setup.at_once * shape.vocabulary * 4  # of the token before, to look up what was sampled
+        yield MemoryPart("merged copy", parameters.total * MERGED_BYTES + max(8 * matrix, scores), GENERATING)
 
 
 def _vllm_needs(parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup) -> float:

@@ -93,6 +93,11 @@ class RunSetup:
         return str(self.settings.get("vllm_mode") or "colocate") if self.settings.get("use_vllm") else ""
 
     @property
+    def merged(self) -> bool:
+        """Whether transformers generates from a merged copy of the model."""
+        return self.peft and not self.vllm and self.settings.get("rollout_weights") == "merged"
+
+    @property
     def vllm_share(self) -> float:
         """The part of the GPU that vLLM takes, with TRL's default."""
         return float(self.settings.get("vllm_gpu_memory_utilization") or 0.3)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from rlvr.config.recipe import value_of
 from rlvr.estimates import activations
 from rlvr.estimates.machines import Gpu, Machine
-from rlvr.estimates.memory import GIB, MEAN_LENGTH, mean_tokens, vllm_without_cache
+from rlvr.estimates.memory import GIB, MEAN_LENGTH, MERGED_BYTES, mean_tokens, vllm_without_cache
 from rlvr.estimates.parameters import Adapter, Parameters, Shape
 from rlvr.estimates.run_setup import RunSetup
 
@@ -96,7 +96,8 @@ def generation_seconds(
     moved += filled if setup.vllm else filled * _cache_passes(shape, setup) + 2 * activations.sampled(shape, setup)
     numbers = parameters.computed + shape.vocabulary * shape.hidden
     speed = gpu.compute * 1e12 * pace.arithmetic
-    launch = _launch_ms(setup, pace, vllm=bool(setup.vllm)) / 1000 * shape.layers
+    adapted = setup.peft and not setup.merged
+    launch = _launch_ms(setup, pace, vllm=bool(setup.vllm), adapter=adapted) / 1000 * shape.layers
     computing = max(moved / (gpu.bandwidth * 1e9 * pace.bandwidth), 2 * numbers * together / speed)
     token = max(computing, launch) if setup.vllm else computing + launch
     prompts = 2 * parameters.computed * setup.generated * setup.prompt_tokens / speed
@@ -117,16 +118,18 @@ def _cache_passes(shape: Shape, setup: RunSetup) -> float:
     return 3 if setup.attention.startswith("flash") else 2 + 2 * shape.query / shape.key
 
 
-def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool) -> float:
+def _launch_ms(setup: RunSetup, pace: Utilisation, *, vllm: bool, adapter: bool) -> float:
     if vllm:
-        return pace.vllm_launch_ms + (pace.vllm_adapter_launch_ms if setup.peft else 0)
-    return pace.launch_ms + (pace.adapter_launch_ms if setup.peft else 0)
+        return pace.vllm_launch_ms + (pace.vllm_adapter_launch_ms if adapter else 0)
+    return pace.launch_ms + (pace.adapter_launch_ms if adapter else 0)
 
 
 def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> float:
     matrices = sum(matrix.count for matrix in parameters.matrices)
     number: float = setup.weight
-    if setup.vllm and value_of(setup.settings, "vllm_base_quantization") == "none":
+    if setup.merged:
+        number = MERGED_BYTES
+    elif setup.vllm and value_of(setup.settings, "vllm_base_quantization") == "none":
         number = setup.compute  # also under a policy of 4-bit weights
     elif setup.settings.get("load_in_4bit"):
         number = _MOVED_IN_4_BITS
@@ -147,4 +150,4 @@ def training_seconds(
     head_passes = (3 if adapter else 4) + further  # TRL computes each tile of logits again in the backward pass
     arithmetic = (body * passes + head * head_passes) / (gpu.compute * 1e12 * pace.arithmetic)
     launches = 3 + (1 if setup.checkpointing else 0) + further  # a backward pass launches twice what a forward does
-    return max(arithmetic, launches * shape.layers * _launch_ms(setup, pace, vllm=False) / 1000)
+    return max(arithmetic, launches * shape.layers * _launch_ms(setup, pace, vllm=False, adapter=setup.peft) / 1000)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rlvr.config.recipe import value_of
 from rlvr.data import hub
 from rlvr.errors import InputError
 
@@ -152,3 +153,16 @@ def _find_missing(folder: Path, shapes: dict[str, tuple[int, ...]], modules: dic
         if is_target and module not in layers:
             return f"it has no tensor for {module}, which its adapter_config.json names: it is of a smaller model"
     return None
+
+
+def unmergeable(settings: Mapping[str, Any]) -> str | None:
+    """The recipe key that keeps rollouts from a merged copy of the model; None if there is none.
+
+    With dropout training samples and scores with dropout, which a copy has not. A copy ties the embeddings that the
+    base ties, so it can't hold an adapter of one of them.
+    """
+    for key in ("use_dora", "lora_modules_to_save", "lora_target_parameters", "lora_dropout"):
+        if value_of(settings, key):
+            return key
+    targets = settings.get("lora_target_modules") or ()
+    return "lora_target_modules" if {"embed_tokens", "lm_head"}.intersection(targets) else None

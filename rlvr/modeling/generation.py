@@ -101,6 +101,7 @@ def generate(
     config: GenerationConfig,
     *,
     stop_strings: Sequence[str] = (),
+    **options: Any,
 ) -> list[list[int]]:
     """Complete a batch of prompts.
 
@@ -110,6 +111,7 @@ def generate(
             defaults, whatever the model's own file has.
         stop_strings: a completion also ends where one of these has appeared. The string is kept: these tokens were
             sampled by the model, and a policy gradient needs exactly what was sampled.
+        options: further arguments of `model.generate`.
 
     Returns:
         The completion's token ids, without padding; its last token is an end-of-sequence token unless it was cut off
@@ -124,7 +126,7 @@ def generate(
     mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device)
     stopping = {"stop_strings": list(stop_strings), "tokenizer": tokenizer} if stop_strings else {}
     with torch.no_grad(), ignore_generation_config(model):
-        output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping)
+        output = model.generate(input_ids=rows, attention_mask=mask, generation_config=config, **stopping, **options)
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [_own_tokens(ids, set(eos), pad, tokenizer, stop_strings) for ids in output[:, width:].tolist()]
 

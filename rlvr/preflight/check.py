@@ -19,6 +19,7 @@ from rlvr.preflight import (
     data_checks,
     environment_checks,
     generation_checks,
+    rollout_weights,
     vllm_checks,
     vllm_server,
 )
@@ -170,6 +171,17 @@ CHECKS: tuple[Check, ...] = (
         reads=("use_vllm", "rollouts", "vllm_mode", "vllm_weight_sync", "use_peft", "lora_r", "vllm_server_port"),
         needs=("tokenizer",),
         after=(vllm_checks.check_vllm,),
+    ),
+    Check(
+        rollout_weights.check_rollout_weights,
+        reads=(
+            "rollout_weights",
+            "use_vllm",
+            "use_peft",
+            "use_dora",
+            "lora_dropout",
+            "lora_modules_to_save",
+        ),
     ),
     Check(generation_checks.check_generation_kwargs, reads=("generation_kwargs",)),
     # Environments.

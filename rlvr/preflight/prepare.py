@@ -19,7 +19,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from rlvr import estimates
 from rlvr.artifacts.identity import Identity
-from rlvr.artifacts.resumption import Resumption, agree, choose_intact, earlier_engine
+from rlvr.artifacts.resumption import Resumption, agree, choose_intact, earlier_engine, earlier_recipe
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.batch_plan import reward_batch_timeout
@@ -35,6 +35,7 @@ from rlvr.preflight.components import RunComponents, TargetMachine, load_compone
 from rlvr.preflight.environment_trial import try_environments
 from rlvr.preflight.reward_contract import check_contract
 from rlvr.preflight.reward_services import contact_services
+from rlvr.preflight.rollout_weights import as_merged, choose_weights, with_weights
 from rlvr.preflight.vllm_checks import choose_engine
 from rlvr.scoring.environment_reward import ENVIRONMENTS
 from rlvr.scoring.metric_choice import rewards_to_run
@@ -79,6 +80,8 @@ def prepare_run(
     components = load_components(recipe, target, processes, findings.attempt, with_metric=with_metric)
     recipe, engine = _choose_engine(components, state.num_processes)
     components = replace(components, recipe=recipe)
+    recipe, weights = _choose_weights(components, state.num_processes)
+    components = replace(components, recipe=recipe)
     check_components(components, findings)
     if only_check and target.is_here:
         findings.add(_use_of_output_dir(recipe))
@@ -103,9 +106,9 @@ def prepare_run(
             _refuse(findings, state)
         plan = components.plan
         assert tokenizer is not None and plan is not None  # a missing one is an error
-        estimate = components.estimate(recipe)
+        estimate = components.estimate(as_merged(recipe))
         recipe = _in_rounds(recipe, estimate, state.num_processes)
-        about = [engine] * bool(engine) + _machine_lines(components, recipe)
+        about = [line for line in (engine, weights) if line] + _machine_lines(components, recipe)
         remarks = (
             *remarks_of([*task.notes, *plan.lines()], "plan"),
             *remarks_of([*about, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
@@ -184,6 +187,22 @@ def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, s
     elif not recipe.settings.get("use_vllm"):
         return recipe, ""  # the default
     return recipe, f"rollouts: {_engine(recipe)}{f' ({why})' if why else ''}"
+
+
+def _choose_weights(components: RunComponents, processes: int) -> tuple[Recipe, str]:
+    """The recipe with what transformers generates from, and a line that says so. Collective.
+
+    All processes take the adapter if one has no room for a copy.
+    """
+    recipe, settings = components.recipe, components.settings
+    if settings["rollout_weights"] != "auto" or settings.get("use_vllm") or not settings.get("use_peft"):
+        return recipe, ""
+    earlier = (earlier_recipe(recipe) or {}).get("rollout_weights") if components.target.is_here else None
+    choice = choose_weights(components, earlier)
+    weights, why = min(gather_object([choice])) if processes > 1 else choice
+    recipe = with_weights(recipe, weights)
+    what = "the adapter" if weights == "adapter" else "a merged copy, if the first generation shows that it agrees"
+    return recipe, f"rollout weights: {what}{f' ({why})' if why else ''}"
 
 
 def _engine(recipe: Recipe) -> str:

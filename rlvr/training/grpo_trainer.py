@@ -43,7 +43,7 @@ class RecipeTrainer(TrlSeam):
        Can go when huggingface/trl passes one.
     4. Environments are played in worker processes, the calls of a batch at the same time. A row whose environment fails
        leaves the update. Rewards get the token ids that the model wrote, without those of tool results.
-    5. Where vLLM samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
+    5. Where vLLM or a merged copy samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
     6. Rewards that apply to some tasks of a mixture alone (rlvr/data/mixture.py). Elsewhere they are NaN, which TRL
        leaves out of sums, normalisations and means.
     7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
@@ -185,7 +185,8 @@ class RecipeTrainer(TrlSeam):
             self.metrics[f"tools/{name}"].append(total / rows)
 
     def correct_batch(self, batch: dict[str, Any], rows: int) -> None:
-        if self.use_vllm and self.model.training and self._rollout_check.is_due(self.state.global_step):
+        samples_apart = "sampling_per_token_logps" in batch  # by vLLM or by a merged copy
+        if samples_apart and self.model.training and self._rollout_check.is_due(self.state.global_step):
             self._rollout_check.check(self, batch)
         rank = self.accelerator.process_index
         own_rows = slice(rank * rows, (rank + 1) * rows)
@@ -279,6 +280,7 @@ class RecipeTrainer(TrlSeam):
             "scored_generations": self.scored_generations,
             "first_weights": self.first_weights,
             "rollout_difference": self._rollout_check.expected,
+            "rollout_weights": self.merged_rollouts.chosen if self.merged_rollouts is not None else None,
             "logged_columns": sorted(self._logged_columns),
             "refill": self.dynamic_sampler.fresh.state() if self.dynamic_sampler is not None else None,
         }
@@ -291,6 +293,8 @@ class RecipeTrainer(TrlSeam):
         self.scored_generations = own["scored_generations"]
         self.first_weights = own["first_weights"]
         self._rollout_check.expected = own["rollout_difference"]
+        if self.merged_rollouts is not None:
+            self.merged_rollouts.chosen = own["rollout_weights"] or "adapter"
         self._logged_columns = set(own["logged_columns"])
         if self.dynamic_sampler is not None and own["refill"] is not None:
             self.dynamic_sampler.fresh.load(own["refill"])

@@ -1,8 +1,9 @@
-"""Check that vLLM samples from the policy that is trained, and not from a stale or wrong copy of it.
+"""Check that vLLM or a merged copy samples from the policy that is trained, and not from stale or wrong weights.
 
-vLLM reports the log probability of each token that it sampled. TRL computes the trainer's own right after sampling, for
-the importance sampling correction. No update lies between the two, whatever `num_iterations` and gradient accumulation
-are. So a check needs no further forward pass, unless the correction is off or dropout is on.
+Both report the log probability of each token that they sampled. With vLLM, TRL computes the trainer's own right after
+sampling, for the importance sampling correction. No update lies between the two, whatever `num_iterations` and gradient
+accumulation are. So a check needs no further forward pass, unless the correction is off or dropout is on. A check of a
+merged copy needs one unless TRL replays a generation for several updates.
 
 Rounding and quantisation move the logits, which moves a token's log probability by about (1 - p) times as much. The
 statistic is therefore sum |difference| / sum (1 - p): roughly the difference of a logit, whatever the entropy. Data
@@ -33,7 +34,10 @@ LARGE = 0.05  # difference of a token, on average, for a run without an adapter 
 
 
 class RolloutError(FailedRun):
-    """vLLM does not sample from the policy: "wrong-base" (before any update), "no-adapter" or "wrong-policy"."""
+    """What generates does not sample from the policy.
+
+    The kind is "wrong-base" (before any update), "no-adapter", "wrong-policy", or "overflow" of a merged copy.
+    """
 
 
 class Difference(NamedTuple):
@@ -76,7 +80,7 @@ class RolloutCheck:
         """Compare the log probabilities of a batch that was just sampled. Collective.
 
         Raises:
-            RolloutError: on all processes: vLLM does not sample from the policy.
+            RolloutError: on all processes: the sampler does not sample from the policy.
         """
         step = trainer.state.global_step
         self._checked.append(step)
@@ -89,11 +93,11 @@ class RolloutCheck:
             first_limit = FIRST_LIMIT_QUANTISED if base_differs(trainer) else FIRST_LIMIT
             if found.logit > first_limit and not samples_from_a_part(trainer):
                 raise RolloutError(
-                    f"vLLM samples from another model than the trainer's: before any update their log probabilities "
-                    f"of the same tokens differ by {found}; data types and quantisation explain up to {first_limit:g} "
-                    "of a logit. Likely causes: another base or revision, another tokenizer or chat template, or "
-                    "weights that vLLM did not load. Compare them, and read some completions. docs/vllm.md describes "
-                    "the check; rollout_check_steps: 0 turns it off.",
+                    f"{sampler(trainer)} samples from another model than the trainer's: before any update their log "
+                    f"probabilities of the same tokens differ by {found}; data types and quantisation explain up to "
+                    f"{first_limit:g} of a logit. Likely causes: another base or revision, another tokenizer or chat "
+                    "template, or weights that were not loaded. Compare them, and read some completions. docs/vllm.md "
+                    "describes the check; rollout_check_steps: 0 turns it off.",
                     "wrong-base",
                 )
             self.expected = found.logit
@@ -107,7 +111,8 @@ class RolloutCheck:
     ) -> None:
         """Compare with what the adapter changes; raise unless rounding explains the difference."""
         assert self.expected is not None
-        kind, cause = "wrong-policy", "vLLM has other weights: an older sync, or a part of them."
+        who = sampler(trainer)
+        kind, cause = "wrong-policy", f"{who} has other weights: an older sync, or a part of them."
         if has_adapter(trainer):
             base = trainer.log_probabilities_of(batch, without_adapter=True)
             effect = difference(trainer, batch, own, base)
@@ -115,16 +120,17 @@ class RolloutCheck:
             if found.logit < explained:
                 return
             if difference(trainer, batch, base).logit < min(max(explained, noise), found.logit / 3):
-                kind, cause = "no-adapter", "vLLM samples from the base: the adapter did not arrive."
+                kind, cause = "no-adapter", f"{who} samples from the base: the adapter did not arrive."
             else:
-                cause = "vLLM has another adapter: an older one, a part of it, or another scale."
+                cause = f"{who} has another adapter: an older one, a part of it, or another scale."
             cause += f" The trainer's adapter changes {effect.logit:.2g} of a logit."
         elif found.mean < LARGE:
             return
+        fix = "rollouts: transformers" if trainer.use_vllm else "rollout_weights: adapter"
         raise RolloutError(
-            f"vLLM does not sample from the policy that is trained: at step {trainer.state.global_step} their log "
+            f"{who} does not sample from the policy that is trained: at step {trainer.state.global_step} their log "
             f"probabilities of the same tokens differ by {found}, but by {self.expected:.2g} of a logit before the "
-            f"first update. Likely cause: {cause} Set rollouts: transformers, and report the fault with "
+            f"first update. Likely cause: {cause} Set {fix}, and report the fault with "
             "this message. docs/vllm.md describes the check; rollout_check_steps: 0 turns it off.",
             kind,
         )
@@ -143,7 +149,7 @@ def rounding_share(expected: float) -> float:
 def difference(
     trainer: TrlSeam, batch: dict[str, Any], one: torch.Tensor, other: torch.Tensor | None = None
 ) -> Difference:
-    """Compare log probabilities of a batch's completions with vLLM's, or with others; collective."""
+    """Compare log probabilities of a batch's completions with the sampler's, or with others; collective."""
     sampled = batch["sampling_per_token_logps"]
     other = sampled if other is None else other
     # vLLM reports NaN for a token that it could not score.
@@ -155,6 +161,10 @@ def difference(
     ranks = trainer.accelerator.gather(torch.stack([*sums, largest]).float().unsqueeze(0))
     apart, room, tokens = ranks[:, :3].sum(dim=0).tolist()
     return Difference(apart / max(room, 1e-9), apart / max(tokens, 1), ranks[:, 3].max().item(), int(max(tokens, 1)))
+
+
+def sampler(trainer: TrlSeam) -> str:
+    return "vLLM" if trainer.use_vllm else "The merged copy"
 
 
 def has_adapter(trainer: TrlSeam) -> bool:
@@ -169,6 +179,8 @@ def compute_type(trainer: TrlSeam) -> str:
 
 def base_differs(trainer: TrlSeam) -> bool:
     """Whether training has 4-bit weights, and vLLM has a base that was not made of them."""
+    if not trainer.use_vllm:
+        return False
     base = getattr(trainer.vllm_generation, "base_quantization", "none")
     is_own = base == "none" and trainer.vllm_mode == "colocate"
     return not is_own and getattr(trainer.accelerator.unwrap_model(trainer.model), "is_loaded_in_4bit", False)

@@ -28,6 +28,7 @@ from rlvr.evaluation.engines import Decoding, TransformersEngine
 from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.scores import by_task, summarise
 from rlvr.modeling import loading as models
+from rlvr.modeling.adapters import unmergeable
 from rlvr.modeling.generation import template_opens_think
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.scoring.reward import RewardError, apply_gates_and_mask, metrics_of, total
@@ -37,6 +38,7 @@ from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import DynamicSampler
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.interruption import StopRequest, SyncedStopCallback
+from rlvr.training.merged_rollouts import MergedRollouts
 from rlvr.training.prepared_run import PreparedRun
 from rlvr.training.reward_failures import nothing_scored
 from rlvr.training.trl_config import load_in_shares, training_config
@@ -113,7 +115,17 @@ def build_trainer(prepared: PreparedRun, card: str = "") -> RecipeTrainer:
     _finish_model(trainer, recipe, model_config)
     if own_vllm:
         trainer.generate_with(VllmRollouts(trainer, recipe.settings))
+    elif not trainer.use_vllm and samples_from_copy(recipe):
+        only_precise = recipe.settings["rollout_weights"] == "auto"
+        trainer.merged_rollouts = MergedRollouts(trainer, only_precise=only_precise)
     return trainer
+
+
+def samples_from_copy(recipe: Recipe) -> bool:
+    """Whether transformers may generate from a merged copy of the model."""
+    settings = recipe.settings
+    wanted = settings.get("use_peft") and settings["rollout_weights"] != "adapter"
+    return bool(wanted and unmergeable(settings) is None)
 
 
 def _ordered_rows(rows: Dataset, curriculum: str, config: GRPOConfig, steps: int) -> Dataset:

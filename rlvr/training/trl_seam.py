@@ -73,6 +73,7 @@ class TrlSeam(GRPOTrainer):
         self._log_probabilities: torch.Tensor | None = None
         self._epoch_sampler: EpochSampler | None = None
         self._own_rollouts: Any = None  # a `VLLMGeneration` of ours
+        self.merged_rollouts: Any = None  # `MergedRollouts`, where a merged copy may generate
         if environments is not None:
             kwargs["environment_factory"] = environments.factories
         super().__init__(*args, **kwargs)
@@ -121,6 +122,8 @@ class TrlSeam(GRPOTrainer):
         started, self.result_seconds = time.perf_counter(), []
         with ignore_generation_config(self.accelerator.unwrap_model(self.model)):
             output = super()._generate(prompts)
+        if self.merged_rollouts is not None:
+            self.merged_rollouts.end_generation()
         self.describe_completions(*output[:4])
         tool_s, self._tool_wait_s = self._tool_wait_s, 0.0
         self._seconds["tools"] += tool_s
@@ -133,6 +136,8 @@ class TrlSeam(GRPOTrainer):
         if self.use_vllm:
             return super()._generate_single_turn(prompt_ids, images, multimodal_fields, num_generations, **kwargs)
         at_once = self.settings["per_device_generation_batch_size"] or len(prompt_ids)
+        if self.merged_rollouts is not None and (completed := self.merged_rollouts.complete(prompt_ids, at_once)):
+            return completed
         ids: list[list[int]] = []
         for start in range(0, len(prompt_ids), at_once):
             part = slice(start, start + at_once)
