@@ -165,3 +165,19 @@ def merge_tables(tables: Sequence[CompletionTable], rows: Sequence[tuple[int, in
         advantages=column([table.advantages for table in tables]),
         extra=named([table.extra for table in tables]),
     )
+
+
+def plain(values: Any) -> Any:
+    """Deques as lists, and dictionaries of them as plain ones, which torch.load takes without trusting the file."""
+    if isinstance(values, Mapping):
+        return {key: list(column) for key, column in values.items() if column}
+    return list(values)
+
+
+def extend(column: Any, values: Any) -> None:
+    """Append to a column of TRL's table, or to each of a dictionary of columns."""
+    if isinstance(values, Mapping):
+        for key, part in values.items():
+            column[key].extend(part)
+    else:
+        column.extend(values)

@@ -21,6 +21,12 @@ class EpochSampler(RepeatSampler):
 
     epoch = 0
 
+    @classmethod
+    def like(cls, own: RepeatSampler) -> EpochSampler:
+        """Make one of TRL's sampler."""
+        names = ("data_source", "mini_repeat_count", "batch_size", "repeat_count", "shuffle", "seed")
+        return cls(**{name: getattr(own, name) for name in names})
+
     def __iter__(self) -> Iterator[int]:
         if self.shuffle:
             self.generator.manual_seed(self.seed)

@@ -23,7 +23,7 @@ from rlvr.environments.messages import as_table, limit_nesting, resolve
 from rlvr.environments.proxies import Environments
 from rlvr.modeling.generation import generate, ignore_generation_config
 from rlvr.tracking.trackers import unused_trackers_hidden
-from rlvr.training.batch_merge import CompletionTable
+from rlvr.training.batch_merge import CompletionTable, extend, plain
 from rlvr.training.batch_scores import BatchScores
 from rlvr.training.checkpoint_writer import CheckpointWriter
 from rlvr.training.dynamic_sampling import DynamicSampler, sample_rounds
@@ -264,9 +264,7 @@ class TrlSeam(GRPOTrainer):
         return loss
 
     def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
-        own = super()._get_train_sampler(dataset)
-        names = ("data_source", "mini_repeat_count", "batch_size", "repeat_count", "shuffle", "seed")
-        self._epoch_sampler = EpochSampler(**{name: getattr(own, name) for name in names})
+        self._epoch_sampler = EpochSampler.like(super()._get_train_sampler(dataset))
         return self._epoch_sampler
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -332,7 +330,7 @@ class TrlSeam(GRPOTrainer):
         self._logs[column].extend(values)
 
     def read_table(self) -> CompletionTable:
-        return CompletionTable(**{name: _plain(self._logs[name]) for name in _COLUMNS})
+        return CompletionTable(**{name: plain(self._logs[name]) for name in _COLUMNS})
 
     def write_table(self, table: CompletionTable) -> None:
         """Replace the rows of TRL's table."""
@@ -340,7 +338,7 @@ class TrlSeam(GRPOTrainer):
             column, rows = self._logs[name], getattr(table, name)
             for own in column.values() if isinstance(column, dict) else [column]:
                 own.clear()
-            _extend(column, rows)
+            extend(column, rows)
 
     # ------------------------------------------------------------------------------------------------------------------
     # What TRL's checkpoints lack
@@ -354,7 +352,7 @@ class TrlSeam(GRPOTrainer):
             # At the end of a cycle new completions are sampled anyway.
             "buffered_inputs": self._buffered_inputs if self._step % cycle else None,
             "metrics": {mode: dict(metrics) for mode, metrics in self._metrics.items()},
-            "logs": {name: _plain(values) for name, values in self._logs.items()} if table_is_needed else {},
+            "logs": {name: plain(values) for name, values in self._logs.items()} if table_is_needed else {},
             "step_time": self._current_train_step_time,
             "loss": self._tr_loss,
             "last_logged": self._globalstep_last_logged,
@@ -373,7 +371,7 @@ class TrlSeam(GRPOTrainer):
         for mode, metrics in state["metrics"].items():
             self._metrics[mode].update(metrics)
         for name, values in state["logs"].items():
-            _extend(self._logs[name], values)
+            extend(self._logs[name], values)
         self._current_train_step_time = state["step_time"]
         self._tr_loss = state["loss"].to(self.args.device)
         self._globalstep_last_logged = state["last_logged"]
@@ -386,19 +384,3 @@ def _shorten(metrics: dict[str, list[float]], name: str, length: int) -> None:
     del metrics[name][length:]
     if not metrics[name]:
         del metrics[name]  # TRL would log an empty list as None
-
-
-def _plain(values: Any) -> Any:
-    """Deques as lists, and dictionaries of them as plain ones, which torch.load takes without trusting the file."""
-    if isinstance(values, Mapping):
-        return {key: list(column) for key, column in values.items() if column}
-    return list(values)
-
-
-def _extend(column: Any, values: Any) -> None:
-    """Append to a column of `_logs`, or to each of a dictionary of columns."""
-    if isinstance(values, Mapping):
-        for key, part in values.items():
-            column[key].extend(part)
-    else:
-        column.extend(values)
