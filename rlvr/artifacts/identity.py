@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
+from rlvr.dataset_columns import column_values
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -159,7 +160,7 @@ def more_training(now: Mapping[str, Any], was: Mapping[str, Any]) -> str:
 def _digest_of(rows: Dataset, columns: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for name in columns:
-        for value in rows[name]:
+        for value in column_values(rows, name):
             digest.update(json.dumps(value, default=str).encode())
     return digest.hexdigest()
 

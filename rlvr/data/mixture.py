@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.config.specs import SPLITS
 from rlvr.data.splits import question_key
 from rlvr.data.task import Task
+from rlvr.dataset_columns import column_values
 from rlvr.errors import InputError
 from rlvr.formatting import count
 
@@ -125,7 +126,7 @@ def _without_held_out_questions(tasks: Mapping[str, Task]) -> tuple[dict[str, Ta
 
 def _questions(rows: Dataset) -> Iterable[str]:
     columns = [column for column in ("question", "prompt") if column in rows.column_names]
-    for values in zip(*(rows[column] for column in columns), strict=True) if columns else ():
+    for values in zip(*(column_values(rows, column) for column in columns), strict=True) if columns else ():
         yield question_key(next((value for value in values if value), ""))
 
 

@@ -14,6 +14,7 @@ from rlvr.data.input_checks import check_limits, option_error
 from rlvr.data.io import read_rows, write_rows
 from rlvr.data.splits import limit_rows, prompt_characters
 from rlvr.data.task import Task
+from rlvr.dataset_columns import column_values
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def write_pass_rates(path: Path, rows: Dataset, solved: Sequence[tuple[int, int]
     Args:
         solved: of each row, how many samples were scored, and how many of these were right.
     """
-    ids = rows["id"] if "id" in rows.column_names else [None] * len(rows)
+    ids = column_values(rows, "id") if "id" in rows.column_names else [None] * len(rows)
     lines = [
         {
             "row": number,
@@ -128,7 +129,7 @@ def _solved_sometimes(rows: Dataset, path: Path, low: float, high: float) -> Dat
 
 
 def _prompts(rows: Dataset) -> list[Any]:
-    return list(rows["prompt"]) if len(rows) else []
+    return list(column_values(rows, "prompt")) if len(rows) else []
 
 
 def _digest(prompt: Any) -> str:

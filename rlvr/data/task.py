@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlvr.dataset_columns import column_values
+
 if TYPE_CHECKING:
     from datasets import Dataset
 
@@ -75,7 +77,8 @@ class Task:
 
     def prompts(self, split: str) -> list[Any]:
         """Return the prompts of a split; an empty split may lack the column."""
-        return list(self.split(split)["prompt"]) if len(self.split(split)) else []
+        rows = self.split(split)
+        return list(column_values(rows, "prompt")) if len(rows) else []
 
     @property
     def is_chat(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.console import ProgressBar
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import ENDED, OPENED, RECORDED_COLUMNS
+from rlvr.dataset_columns import column_values
 from rlvr.evaluation.answer_cache import AnswerCache, AnswerKey, digest_of_prompt
 from rlvr.evaluation.conversations import Player
 from rlvr.evaluation.engines import Completion, Decoding, Engine
@@ -77,7 +78,7 @@ def measure(
     state = PartialState()
     share = slice(state.process_index, None, state.num_processes)
     title = f"{description} ({len(data)} rows)" if description else ""
-    prompts = list(data["prompt"])
+    prompts = list(column_values(data, "prompt"))
     ids = prompt_tokens(engine.tokenizer, prompts, template_options) if prompts else []
     scorer.think_opened = bool(prompts) and template_opens_think(engine.tokenizer, prompts[0], template_options)
     answers = _complete_rows(engine, data, ids, decoding, batch_size, samples, title, cache, share, player)
@@ -186,7 +187,8 @@ def _score(
     prompts = [record["prompt"] for record in records]
     completions = [completion_argument(record) for record in records]
     rows = data.select([record["row"] for record in records])
-    columns = {name: list(rows[name]) for name in data.column_names if name not in ("prompt", "completion")}
+    names = [name for name in data.column_names if name not in ("prompt", "completion")]
+    columns = {name: list(column_values(rows, name)) for name in names}
     columns[ENDED] = [record["ended"] for record in records]
     for record in records if scorer.think_opened else ():
         record[OPENED] = True

@@ -74,7 +74,7 @@ def sweep_points(recipe: Recipe, shots: Sequence[int]) -> list[SweepPoint]:
     for point in points[1:]:
         rows = held_out_rows(point.task, recipe)
         same = TEXT_COLUMNS.intersection(rows.column_names)
-        if len(rows) != len(first) or any(list(rows[name]) != list(first[name]) for name in same):
+        if len(rows) != len(first) or any(rows[name][:] != first[name][:] for name in same):
             raise InputError(
                 f"--shots: the task {own.name} has other held-out rows with {point.shots} shots than with "
                 f"{points[0].shots}, so the two can't be compared. The task must set the same rows aside for every "

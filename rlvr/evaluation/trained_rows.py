@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlvr.dataset_columns import column_values
 from rlvr.errors import InputError
 from rlvr.reward_audit.completions import prompt_key
 
@@ -53,5 +54,5 @@ def check_not_trained_on(run_dir: Path, held_out: Dataset, train: Dataset, split
 
 
 def _keys(rows: Dataset) -> list[str]:
-    prompts = rows["prompt"] if len(rows) else []
+    prompts = column_values(rows, "prompt") if len(rows) else []
     return [hashlib.sha256(prompt_key({"prompt": prompt}).encode()).hexdigest()[:16] for prompt in prompts]

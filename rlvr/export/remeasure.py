@@ -22,6 +22,7 @@ from rlvr.config.batch_plan import reward_batch_timeout
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec
 from rlvr.data.task import Task
+from rlvr.dataset_columns import column_values
 from rlvr.environments.transcript import turns
 from rlvr.errors import InputError
 from rlvr.evaluation.conversations import open_player
@@ -107,7 +108,7 @@ def open_held_out(run: FinishedRun, rows: int | None) -> Iterator[HeldOut]:
     # Of several tasks, as many of each as the run measured.
     data = held_out_rows(task, run.recipe if task.mixed else recipe)
     data = data.select(range(min(len(records), len(data))))
-    prompts = list(data["prompt"])
+    prompts = list(column_values(data, "prompt"))
     # An environment adds its observation to the prompt.
     if not recipe.environments and prompts != [record["prompt"] for record in records]:
         raise InputError(
@@ -202,7 +203,8 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
             threads.set_threads(model.config)
     loaded["dtype"] = str(model.dtype).removeprefix("torch.")
     engine = TransformersEngine(model, tokenizer)
-    own = prompt_tokens(tokenizer, list(held.data["prompt"]), held.recipe.settings.get("chat_template_kwargs"))
+    prompts = list(column_values(held.data, "prompt"))
+    own = prompt_tokens(tokenizer, prompts, held.recipe.settings.get("chat_template_kwargs"))
     same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
     limits = LIMITS[loaded["dtype"]] if quantised else QUANTIZED
     return remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)

@@ -12,6 +12,7 @@ from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.splits import question_key
 from rlvr.data.task import RESERVED_COLUMNS, Task
+from rlvr.dataset_columns import column_values
 from rlvr.errors import Problem
 from rlvr.evaluation.statistics import wilson
 from rlvr.preflight.components import RunComponents
@@ -93,12 +94,12 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
         rows = task.split(split)
         if len(rows) == 0:
             continue
-        columns = {column: list(rows[column]) for column in rows.column_names if column in wanted}
+        columns = {column: list(column_values(rows, column)) for column in rows.column_names if column in wanted}
         if scorer is None:
             faults = validate_rows(**{**columns, **reward.options})
         else:
             faults = scorer.validate_rows(reward, columns)
-        names = [f" ({name})" for name in rows["id"]] if "id" in rows.column_names else [""] * len(rows)
+        names = [f" ({name})" for name in column_values(rows, "id")] if "id" in rows.column_names else [""] * len(rows)
         found = [(f"  row {row}{names[row]}", str(fault), row) for row, fault in enumerate(faults) if fault]
         for is_doubtful, what in ((False, "can't be scored. Correct or remove"), (True, "may be wrong. Check")):
             listed = [one for one in found if one[1].startswith(WARNING) == is_doubtful]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.schema import hint
+from rlvr.dataset_columns import column_values
 from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -118,7 +119,7 @@ def check_rows(components: RunComponents) -> Iterator[Problem]:
             )
             yield Problem(message, "missing-column", COLUMN)
         return
-    for row, label in enumerate(task.train[COLUMN]):
+    for row, label in enumerate(column_values(task.train, COLUMN)):
         if label is not None and label not in labels:
             message = f"Row {row} has the environment {label!r}, which the recipe has not. {hint(str(label), labels)}"
             yield Problem(message, "unknown-environment", COLUMN, row=row)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlvr.console import SlowStep
 from rlvr.data.task import Task
+from rlvr.dataset_columns import column_values
 from rlvr.environments.loading import COLUMN, Environment
 from rlvr.environments.proxies import Environments
 from rlvr.environments.rollouts import Rollout
@@ -27,7 +28,7 @@ _SAMPLES: dict[Any, Any] = {int: 1, float: 1.0, str: "1", bool: False, list: [],
 def try_environments(task: Task, loaded: Sequence[Environment], environments: Environments) -> Iterator[Problem]:
     """Try each environment on the first rows that have it."""
     by_column = COLUMN in task.train.column_names
-    labels = task.train[COLUMN] if by_column else [loaded[0].label] * len(task.train)
+    labels = list(column_values(task.train, COLUMN)) if by_column else [loaded[0].label] * len(task.train)
     for index, environment in enumerate(loaded):
         if not environment.tools:
             continue  # `check_tools` refuses it

@@ -13,6 +13,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.console import ProgressBar
 from rlvr.data.splits import prompt_characters
 from rlvr.data.task import Task
+from rlvr.dataset_columns import column_values
 from rlvr.environments.loading import COLUMN
 from rlvr.errors import Problem
 from rlvr.modeling.generation import prompt_tokens
@@ -208,7 +209,7 @@ def first_rows(rows: Sequence[int], split: Dataset) -> str:
 def _rows(task: Task, split: str, tools: Mapping[str, Any]) -> list[Row]:
     """The prompts of a split, each with the label of its environment; None without one, or for an unknown one."""
     prompts, data = task.prompts(split), task.split(split)
-    labels = data[COLUMN] if COLUMN in data.column_names else [next(iter(tools), None)] * len(prompts)
+    labels = column_values(data, COLUMN) if COLUMN in data.column_names else [next(iter(tools), None)] * len(prompts)
     return [(prompt, label if label in tools else None) for prompt, label in zip(prompts, labels, strict=True)]
 
 

@@ -20,6 +20,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.reward_location import is_remote
 from rlvr.console import SlowStep
 from rlvr.data.task import Task
+from rlvr.dataset_columns import rows_at
 from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
@@ -221,7 +222,7 @@ class _Contract:
         with SlowStep("Trying the rewards on every training row"):
             for start in range(0, len(rows), CHUNK_ROWS):
                 numbers = rows[start : start + CHUNK_ROWS]
-                references = [self.task.reference(train[row]) for row in numbers]
+                references = [self.task.reference(row) for row in rows_at(train, numbers)]
                 probes = [
                     Probe(STAND_IN if text is None else text, row)
                     for row, text in zip(numbers, references, strict=True)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlvr.dataset_columns import column_values
 from rlvr.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def easy_first(train: Dataset, total: int, seed: int) -> list[int]:
             kind="missing-column",
             key="difficulty",
         )
-    levels = _levels(train["difficulty"])
+    levels = _levels(list(column_values(train, "difficulty")))
     passes, rest = divmod(total, len(levels))
     order = [row for number in range(passes) for row in _shuffled(len(levels), f"{seed}/{number}")]
     last = sorted(_shuffled(len(levels), f"{seed}/{passes}"), key=levels.__getitem__)

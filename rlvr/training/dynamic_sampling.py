@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlvr.config.recipe import value_of
+from rlvr.dataset_columns import column_values
 from rlvr.errors import Problem
 from rlvr.training.batch_merge import BatchLayout, CompletionTable, GroupSource, RolloutBatch, merge_rollouts
 
@@ -227,7 +228,7 @@ class DynamicSampler:
     def _rows(self) -> dict[bytes, list[int]]:
         """The rows that have a prompt; read when the first batch lacks a group."""
         rows: dict[bytes, list[int]] = {}
-        for row, prompt in enumerate(self._data["prompt"]):
+        for row, prompt in enumerate(column_values(self._data, "prompt")):
             rows.setdefault(_digest(prompt), []).append(row)
         return rows
 
