@@ -44,8 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         elif str(error):  # empty if `execute` has printed all of it
             console.error(str(error))
         if options.check and not options.json:
-            errors = sum(problem.level == "error" for problem in error.problems)
-            console.error(f"{count(errors, 'error')}: see above.")
+            console.error(f"{count(sum(one.level == 'error' for one in error.problems), 'error')}: see above.")
         return 2
     except KeyboardInterrupt:
         console.error("\nStopped by Ctrl-C.")
@@ -74,13 +73,16 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
             console.error(str(error))
     if not options.json:  # the imports take half a minute on a busy machine
         console.error(f"{recipe.path}: loading torch, transformers and TRL …")
-    if options.check or options.profile:
+    if options.check:
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
+        from rlvr.check import TargetMachine, check
+
+        target = TargetMachine(options.world_size, options.machine, options.launcher)
+        return check(recipe, target, problems, as_json=options.json)
+    if options.profile:
         from rlvr import run
 
-        if options.profile:
-            return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
-        target = run.TargetMachine(options.world_size, options.machine, options.launcher)
-        return run.check(recipe, target, problems, as_json=options.json)
+        return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
     with console.remembered_interrupts(signal.SIGINT) as interrupts, lock_before_launch(recipe.output_dir):
         from rlvr import run
 
@@ -111,8 +113,6 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
     code = main()
     gc.freeze()  # otherwise Python collects all imported modules once more before it ends
     # A launcher sends SIGTERM to the other processes as soon as one has ended. They must keep their own exit codes.

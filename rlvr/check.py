@@ -11,7 +11,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_writer import text_in_full
 from rlvr.errors import Problem, problems_as_json
 from rlvr.formatting import count
-from rlvr.preflight.components import TargetMachine
+from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
 from rlvr.preflight.prepare import prepare_run
 
 

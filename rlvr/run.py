@@ -18,7 +18,6 @@ from rlvr.artifacts.origin import find_origin
 from rlvr.artifacts.result_record import record_run
 from rlvr.artifacts.resumption import RunStatus
 from rlvr.artifacts.run_lock import lock_run
-from rlvr.check import check as check  # for run_grpo.py
 from rlvr.check import introduce
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
@@ -36,7 +35,6 @@ from rlvr.evaluation.scores import SampledGroups
 from rlvr.evaluation.trained_rows import record_training_rows
 from rlvr.export.model_card import model_card, renew_cards
 from rlvr.export.publish import publish_run
-from rlvr.preflight.components import TargetMachine as TargetMachine  # for run_grpo.py
 from rlvr.preflight.prepare import prepare_run
 from rlvr.report.page import write_report
 from rlvr.report.run_reader import read_run
@@ -65,6 +63,7 @@ def train_and_measure(recipe: Recipe, started: float, interrupts: Sequence[int])
         prepared = stack.enter_context(prepare_run(recipe, state=state))
         introduce(recipe, prepared.remarks, prepared.resumption)
         stages = Stages(prepared, stop)
+        gc.freeze()  # collections then leave out what the imports made
         gc.enable()
         if interrupts:  # a Ctrl-C that Python dropped inside a `__del__`
             raise KeyboardInterrupt
@@ -84,6 +83,7 @@ def profile(recipe: Recipe, started: float, minutes: float, machine: str | None)
             introduce(recipe, prepared.remarks)
             from rlvr.preflight.profile import profile_run  # imports TRL's trainer: only after all checks
 
+            gc.freeze()
             gc.enable()
             profile_run(prepared, started, minutes, priced_machine)
             prepared.state.destroy_process_group()
