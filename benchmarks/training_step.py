@@ -2,6 +2,7 @@
 
     python -m benchmarks.training_step            # about 25 minutes on two shared cores
     python -m benchmarks.training_step --quick    # a tenth of the work: shows that it runs, not how fast
+    python -m benchmarks.training_step --update   # updates with real lengths, about 40 minutes; --layers 6: 15
 
 Both are the real commands, with the tiny model (LoRA, float32), the same rows, reward functions, seed and settings,
 trackers and checkpoints off. They take turns, a step each in a random order every round, so that other load on the
@@ -9,6 +10,10 @@ machine affects both alike. Both make the same completions (checked), so step 7 
 other, and the figure is the median of such ratios. Two processes of one command still differ by some percent
 for as long as they run. Therefore each command runs twice, several times over: the figure is the median over all pairs
 of processes, and the ratios of equal commands show the noise.
+
+`--update` compares the old log-probabilities and the updates of whole generations, at two threads: a model of
+SmolLM2-135M's shape, and completions whose lengths are those of real answers (benchmarks/real_lengths.py). No model
+generates: both commands get the same random tokens.
 
 Both commands import this file for its rewards, so it imports nothing heavy at the top.
 """
@@ -33,8 +38,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import real_lengths
+
 PROJECT = Path(__file__).resolve().parents[1]
-START_S = 300.0  # that a command may take to its first step
+START_S = 1800.0  # that a command may take to its first step, and a step
 ROWS = 1500
 SECONDS = 0.2  # of a slow reward
 WARM_UP = 5  # steps
@@ -46,7 +53,18 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 }
 OURS, TRL = COMMANDS
 CHEAP = ("ends_in_number", "equals_gold")
+UPDATE_REWARDS = ("ends_in_number", "longer_than_half")
 SLOW = ("slow_one", "slow_two", "slow_three")
+
+# What --update changes: a generation of 128 completions is used for four updates of 32.
+UPDATES = 4
+UPDATE_SETTINGS: dict[str, Any] = {
+    "max_completion_length": 400,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 4,
+    "steps_per_generation": 16,
+    "learning_rate": 1e-5,
+}
 
 # The keys of recipes/demo-arithmetic.yaml without the 4-bit base. TRL trains its adapter in another type.
 SETTINGS: dict[str, Any] = {
@@ -90,6 +108,10 @@ def equals_gold(completions: list[Any], final_answer: list[str], **kwargs: Any) 
     return [float(_text(one).rpartition(" ")[2] == gold) for one, gold in zip(completions, final_answer, strict=True)]
 
 
+def longer_than_half(completions: list[Any], **kwargs: Any) -> list[float]:
+    return [float(len(_text(one)) > 400) for one in completions]
+
+
 def slow_one(completions: list[Any], **kwargs: Any) -> list[float]:
     time.sleep(SECONDS)
     return ends_in_number(completions)
@@ -117,6 +139,8 @@ class BenchmarkRun:
     folder: Path
     rewards: Sequence[str]
     max_steps: int
+    settings: Mapping[str, Any] = field(default_factory=dict)  # beside SETTINGS
+    environment: Mapping[str, str] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -131,7 +155,7 @@ class BenchmarkRun:
         self.process = subprocess.Popen(
             [*COMMANDS[self.name], "--config", str(self._config())],
             cwd=PROJECT,
-            env={**_environment(self.folder), "STEP_CLOCK": address},
+            env={**_environment(self.folder), **self.environment, "STEP_CLOCK": address},
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=subprocess.STDOUT,
@@ -142,7 +166,12 @@ class BenchmarkRun:
 
     def _config(self) -> Path:
         names = [f"benchmarks.training_step.{name}" for name in self.rewards]
-        settings = {**SETTINGS, "max_steps": self.max_steps, "output_dir": str(self.run_folder / "run")}
+        settings = {
+            **SETTINGS,
+            **self.settings,
+            "max_steps": self.max_steps,
+            "output_dir": str(self.run_folder / "run"),
+        }
         data = str(self.folder / "rows")
         if self.name == OURS:
             settings |= {
@@ -186,6 +215,11 @@ class BenchmarkRun:
     def run_steps(self, until: int) -> None:
         self.resume(until)
         self.wait_until_paused()
+
+    def peak_memory(self) -> float:
+        """GiB of the training process that were resident at most."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 2**20
 
     def end(self) -> None:
         self.resume(10**9)
@@ -289,14 +323,51 @@ def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, t
     return seconds
 
 
+def report_updates(folder: Path, layers: int, generations: int) -> None:
+    """Print how long the old log-probabilities and updates of each generation take."""
+    (folder / "model").mkdir()
+    real_lengths.write_model(folder / "model", Path(SETTINGS["model_name_or_path"]), layers)
+    real_lengths.write_rows(folder / "rows" / "train.jsonl", 16 * generations)
+    settings = {**UPDATE_SETTINGS, "model_name_or_path": str(folder / "model")}
+    environment = {"OMP_NUM_THREADS": "2", "COMPLETION_LENGTHS": json.dumps(real_lengths.COMPLETIONS)}
+    runs = []
+    for name in COMMANDS:
+        runs.append(BenchmarkRun(name, folder, UPDATE_REWARDS, UPDATES * generations + 1, settings, environment))
+        runs[-1].wait_until_paused()
+    print(
+        f"\n{layers} layers of SmolLM2-135M's shape, {generations} generations of 128 completions and {UPDATES} updates"
+    )
+    for step in range(1, UPDATES * generations + 1):
+        for run in runs if step % 2 else reversed(runs):
+            run.run_steps(step)
+        ours, theirs = (run.steps[-1]["seconds"] for run in runs)
+        print(f"  update {step}: {ours:.1f} s / {theirs:.1f} s = {ours / theirs:.3f}", flush=True)
+    of_each = [[step["seconds"] for step in run.steps] for run in runs]
+    for start in range(0, UPDATES * generations, UPDATES):
+        ours, theirs = (sum(seconds[start : start + UPDATES]) for seconds in of_each)
+        print(f"  generation: {OURS} {ours:.1f} s, {TRL} {theirs:.1f} s, ratio {ours / theirs:.3f}")
+    for run in runs:
+        print(f"  {run.name}: peak memory {run.peak_memory():.2f} GiB")
+        run.process.kill()
+        run.process.wait()
+    print(f"  the same rewards and lengths in {same_work(runs)} of {UPDATES * generations} updates")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
-    quick = parser.parse_args().quick
+    parser.add_argument("--update", action="store_true", help="updates with real lengths instead")
+    parser.add_argument("--layers", type=int, default=30, help="of the model of --update")
+    parser.add_argument("--generations", type=int, default=2, help="of --update")
+    arguments = parser.parse_args()
+    quick = arguments.quick
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory(prefix="training-step-") as name:
         folder = Path(name)
         prepare(folder)
+        if arguments.update:
+            report_updates(folder, arguments.layers, arguments.generations)
+            return
         cheap = report_steps(folder, "Two cheap rewards", CHEAP, *((5, 1) if quick else (20, 3)))
         slow = report_steps(folder, "Three rewards of 200 ms", SLOW, *((5, 1) if quick else (10, 1)))
         print("\nThree rewards of 200 ms, over the cheap step; from the command to the end of its first step")

@@ -25,6 +25,9 @@ LAUNCHES = (
     *(("zero3", "lora"), ("fsdp2", "qlora")),
 )
 STEPS = 2  # the second one from the adapter that the first one made
+# A process alone has one micro-batch. Of two processes each sorts the rows of a step over two, by length.
+ALONE = ("--per_device_train_batch_size", "16")
+TOGETHER = ("--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2")
 
 Trained = Callable[[str, str], Path]
 
@@ -43,10 +46,10 @@ def trained(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Trained:
             if launcher == "fsdp2" and kind == "qlora":
                 words += ["--bnb_4bit_quant_storage", "float32"]
             if launcher == "python":
-                command: list[Any] = ["run_grpo", *words, "--per_device_train_batch_size", "16"]
+                command: list[Any] = ["run_grpo", *words, *ALONE]
             else:
                 config = without_compiling(folder) if launcher == "zero2_offload" else launcher
-                command = accelerated(config, *words, "--per_device_train_batch_size", "8")
+                command = accelerated(config, *words, *TOGETHER)
             switches = {
                 "SAMPLED_BY_ROW": "1",
                 "WITHOUT_REPORT": "1",
@@ -101,7 +104,7 @@ def test_two_machines_train_what_two_processes_of_one_train(start: Start, traine
     """Two commands that know of each other only the address, as on two machines; bit for bit."""
     import torch
 
-    words = [*SHORT, *LORA, "--max_steps", str(STEPS), "--per_device_train_batch_size", "8"]
+    words = [*SHORT, *LORA, "--max_steps", str(STEPS), *TOGETHER]
     port = free_port()
     launches = []
     for machine in ("0", "1"):
@@ -177,7 +180,9 @@ def test_every_launcher_comes_to_the_rewards_losses_and_gradients_of_one_process
     exact = not (kind == "qlora" and launcher.startswith("zero"))
     for step in range(STEPS if exact else 1):
         for key in ("reward", "reward_std", "loss", "entropy", "completions/mean_length"):
-            assert together[step][key] == pytest.approx(alone[step][key], rel=1e-3, abs=1e-6), (step, key)
+            # TRL logs a mean of the micro-batches' means: here two against one.
+            rel = 0.05 if key == "entropy" else 1e-3
+            assert together[step][key] == pytest.approx(alone[step][key], rel=rel, abs=1e-6), (step, key)
         assert together[step]["grad_norm"] == pytest.approx(alone[step]["grad_norm"], rel=1e-3), step
         assert alone[step]["grad_norm"] > 0.01, "a gradient that could be wrong"
 

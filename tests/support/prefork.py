@@ -192,9 +192,14 @@ def sample_by_row() -> None:
             prompt = ids[mask.bool()]
             words = " ".join(map(str, prompt.tolist()))
             counts[words] = counts.get(words, -1) + 1
-            torch.manual_seed(zlib.crc32(f"{counts[words]}: {words}".encode()))
+            seed = zlib.crc32(f"{counts[words]}: {words}".encode())
+            torch.manual_seed(seed)
             row = whole_batch(self, input_ids=prompt[None], attention_mask=torch.ones_like(prompt)[None], **kwargs)
-            completed.append(row[0, len(prompt) :])
+            completion = row[0, len(prompt) :]
+            if seed % 2:  # some are short
+                completion = completion[: 1 + seed % len(completion)]
+                completion[-1] = self.config.eos_token_id
+            completed.append(completion)
         torch.set_rng_state(state)
         width = max(len(row) for row in completed)
         pad = kwargs["generation_config"].pad_token_id

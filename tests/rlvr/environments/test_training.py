@@ -228,12 +228,12 @@ def alternate(*scripts: Script) -> Script:
 
 
 @pytest.mark.slow
-def test_our_environments_run_in_plain_trl_with_the_same_rewards(tmp_path: Path, model: Path) -> None:
+def test_our_environments_run_in_plain_trl_with_the_same_rewards_and_gradients(tmp_path: Path, model: Path) -> None:
     def count_to_target(text: str) -> str:
         return call("add", number=int(re.findall(r"from 0 to (\d)", text)[-1]))
 
     scripts = alternate(count_to_target, lambda text: call("misbehave", how="raise"))
-    trainer, recipe = build(tmp_path / "ours", model)
+    trainer, recipe = build(tmp_path / "ours", model, per_device_train_batch_size=2, gradient_accumulation_steps=4)
     follow(trainer, scripts)
     (ours,) = train(trainer, recipe)
     trainer.end_rollouts()
@@ -251,7 +251,8 @@ def test_our_environments_run_in_plain_trl_with_the_same_rewards(tmp_path: Path,
     plain.train()
     theirs = plain.state.log_history[0]
     assert theirs["rewards/Counter/mean"] == ours["rewards/environment/mean"]
-    for name in ("loss", "reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length"):
+    assert ours["completions/min_length"] < ours["completions/max_length"] and ours["grad_norm"] > 0
+    for name in ("loss", "grad_norm", "reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length"):
         assert theirs[name] == pytest.approx(ours[name]), name
 
 
