@@ -23,7 +23,7 @@ from rlvr.artifacts.resumption import Resumption, agree, choose_intact, earlier_
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
 from rlvr.config.batch_plan import reward_batch_timeout
-from rlvr.config.recipe import Recipe, with_engine
+from rlvr.config.recipe import Recipe, value_of, with_engine
 from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
@@ -197,7 +197,7 @@ def _choose_weights(components: RunComponents, processes: int) -> tuple[Recipe, 
     All processes take the adapter if one has no room for a copy.
     """
     recipe, settings = components.recipe, components.settings
-    if settings["rollout_weights"] != "auto" or settings.get("use_vllm") or not settings.get("use_peft"):
+    if value_of(settings, "rollout_weights") != "auto" or settings.get("use_vllm") or not settings.get("use_peft"):
         return recipe, ""
     earlier = (earlier_recipe(recipe) or {}).get("rollout_weights") if components.target.is_here else None
     choice = choose_weights(components, earlier)

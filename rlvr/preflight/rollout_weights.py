@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import psutil
 
-from rlvr.config.recipe import Recipe
+from rlvr.config.recipe import Recipe, value_of
 from rlvr.errors import InputError, Problem
 from rlvr.estimates import parameters
 from rlvr.estimates.memory import GIB, USABLE
@@ -18,7 +18,7 @@ from rlvr.preflight.components import RunComponents
 def check_rollout_weights(components: RunComponents) -> Iterator[Problem]:
     """What can't be merged. `auto` takes the adapter there."""
     settings = components.settings
-    if settings["rollout_weights"] != "merged" or settings.get("use_vllm"):
+    if value_of(settings, "rollout_weights") != "merged" or settings.get("use_vllm"):
         return
     if not settings.get("use_peft"):
         message = "rollout_weights: merged without use_peft: there is no adapter to merge. Remove it."
@@ -49,7 +49,7 @@ def choose_weights(components: RunComponents, earlier: str | None = None) -> tup
 
 def as_merged(recipe: Recipe) -> Recipe:
     """The recipe for an estimate, with a copy if one may generate."""
-    merges = recipe.settings.get("use_peft") and recipe.settings["rollout_weights"] == "auto"
+    merges = recipe.settings.get("use_peft") and value_of(recipe.settings, "rollout_weights") == "auto"
     return with_weights(recipe, "merged") if merges else recipe
 
 

@@ -30,11 +30,11 @@ from trl.trainer.utils import pad
 
 from rlvr import console
 from rlvr.modeling.generation import generate
-from rlvr.training.rollout_check import Difference, RolloutError, difference
+from rlvr.training.rollout_check import FIRST_LIMIT, Difference, RolloutError, difference
 from rlvr.training.trl_seam import TrlSeam
 from rlvr.training.whole_weights import dequantised, plain_name, whole
 
-LIMIT = 0.1  # of a logit in the first generation; docs/vllm.md has the measurements
+LIMIT = 0.1  # of a logit in the first generation, for `auto`; docs/vllm.md has the measurements
 ADAPTER = "adapter"
 
 
@@ -90,6 +90,7 @@ class MergedRollouts:
     def __init__(self, trainer: TrlSeam, *, only_precise: bool) -> None:
         self.chosen: str | None = None
         on_cpu = trainer.accelerator.device.type == "cpu"
+        self.limit = LIMIT if only_precise else FIRST_LIMIT
         self.types = ("float32",) if on_cpu else ("float16",) if only_precise else ("float16", "bfloat16")
         self._trainer = trainer
         self._backend = DistributedBackend(trainer.accelerator)
@@ -135,7 +136,7 @@ class MergedRollouts:
             completed = self._sample(prompts, at_once)
             found = self._compare(prompts, *completed)
             overflowed = self._trainer.any_process(bool(self._overflowed))
-            if not overflowed and found.logit <= LIMIT:
+            if not overflowed and found.logit <= self.limit:
                 self.chosen = name
                 if name == "bfloat16":
                     self._report(f"rollouts: merged in bfloat16; log probabilities differ by {found}")
@@ -143,7 +144,8 @@ class MergedRollouts:
             torch.set_rng_state(before[0])
             if before[1] is not None:
                 torch.cuda.set_rng_state(before[1])
-            why = "its numbers overflow" if overflowed else f"log probabilities differ by {found}, the limit is {LIMIT}"
+            differ = f"log probabilities differ by {found}, the limit is {self.limit}"
+            why = "its numbers overflow" if overflowed else differ
             self._report(f"rollouts: not merged in {name}: {why}")
         self.chosen, self._copy = ADAPTER, None
         self._overflowed.zero_()

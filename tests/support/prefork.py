@@ -13,6 +13,8 @@ This server has no other thread and no process group when it forks.
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import gc
 import importlib.util
 import json
@@ -180,33 +182,55 @@ def sample_by_row() -> None:
     whichever rank a row is on. The model, its gathering and the generation loop are the real ones, a row at a time.
     """
     import torch
-    from transformers import GenerationMixin
+    from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
     whole_batch = GenerationMixin.generate
     counts: dict[str, int] = {}
 
+    class EndAt(LogitsProcessor):
+        """Let a row of this length end."""
+
+        def __init__(self, length: int, token: int) -> None:
+            self.length, self.token = length, token
+
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            if input_ids.size(1) == self.length:
+                scores = torch.full_like(scores, -torch.inf)
+                scores[:, self.token] = 0
+            return scores
+
     def generate(self: Any, input_ids: Any, attention_mask: Any, **kwargs: Any) -> Any:
         state = torch.get_rng_state()
-        completed = []
+        completed, recorders = [], []
+        shared = kwargs.pop("logits_processor", [])  # of a merged copy: it records the tokens of a whole batch
         for ids, mask in zip(input_ids, attention_mask, strict=True):
             prompt = ids[mask.bool()]
             words = " ".join(map(str, prompt.tolist()))
             counts[words] = counts.get(words, -1) + 1
             seed = zlib.crc32(f"{counts[words]}: {words}".encode())
             torch.manual_seed(seed)
-            row = whole_batch(self, input_ids=prompt[None], attention_mask=torch.ones_like(prompt)[None], **kwargs)
-            completion = row[0, len(prompt) :]
-            if seed % 2:  # some are short
-                completion = completion[: 1 + seed % len(completion)]
-                completion[-1] = self.config.eos_token_id
-            completed.append(completion)
+            # Some are short.
+            end = EndAt(len(prompt) + seed % kwargs["generation_config"].max_new_tokens, self.config.eos_token_id)
+            recorders.append(copy.deepcopy(list(shared)))
+            more = {"logits_processor": LogitsProcessorList([*recorders[-1], end][: None if seed % 2 else -1])}
+            row = whole_batch(
+                self, input_ids=prompt[None], attention_mask=torch.ones_like(prompt)[None], **more, **kwargs
+            )
+            completed.append(row[0, len(prompt) :])
         torch.set_rng_state(state)
+        for number, recorder in enumerate(shared):
+            parts = [own[number] for own in recorders]
+            recorder.log_probabilities = functools.partial(log_probabilities, parts)
+            recorder.overflowed = torch.stack([part.overflowed for part in parts]).any()
         width = max(len(row) for row in completed)
         pad = kwargs["generation_config"].pad_token_id
         padded = torch.full((len(completed), width), pad, dtype=input_ids.dtype)
         for place, row in enumerate(completed):
             padded[place, : len(row)] = row
         return torch.cat([input_ids, padded], dim=1)
+
+    def log_probabilities(parts: Any, completions: Any, pad_token: int) -> list[list[float]]:
+        return [part.log_probabilities([ids], pad_token)[0] for part, ids in zip(parts, completions, strict=True)]
 
     GenerationMixin.generate = generate
 
