@@ -32,7 +32,7 @@ from rlvr import console
 from rlvr.modeling.generation import generate
 from rlvr.training.rollout_check import FIRST_LIMIT, Difference, RolloutError, difference
 from rlvr.training.trl_seam import TrlSeam
-from rlvr.training.whole_weights import dequantised, plain_name, whole
+from rlvr.training.whole_weights import dequantised, plain_name, quantisation, whole
 
 LIMIT = 0.1  # of a logit in the first generation, for `auto`; docs/vllm.md has the measurements
 ADAPTER = "adapter"
@@ -215,7 +215,9 @@ class MergedRollouts:
                 continue
             path, _, leaf = plain_name(full_name).rpartition(".")
             layer = adapted.get(path) if leaf == "weight" else None
-            numbers = self._merged(parameter, layer, trained.active_adapter, getattr(torch, name))
+            owner = base.get_submodule(full_name.rpartition(".")[0])
+            state = quantisation(owner, parameter) if leaf == "weight" else None
+            numbers = self._merged(parameter, state, layer, trained.active_adapter, getattr(torch, name))
             self._overflowed |= ~numbers.isfinite().all()
             setattr(model.get_submodule(path), leaf, torch.nn.Parameter(numbers, requires_grad=False))
         for full_name, buffer in base.named_buffers():
@@ -225,11 +227,10 @@ class MergedRollouts:
         model.generation_config = copy.deepcopy(base.generation_config)
         return model.eval()
 
-    def _merged(self, parameter: Any, layer: Any, adapter: str, dtype: torch.dtype) -> torch.Tensor:
+    def _merged(self, parameter: Any, state: Any, layer: Any, adapter: str, dtype: torch.dtype) -> torch.Tensor:
         low, high = (layer.lora_A[adapter].weight, layer.lora_B[adapter].weight) if layer is not None else (None, None)
         with torch.no_grad(), self._backend.gather_params([one for one in (parameter, low, high) if one is not None]):
-            quantised = hasattr(parameter, "quant_state")  # of bitsandbytes
-            numbers = dequantised(parameter) if quantised else whole(parameter)
+            numbers = whole(parameter) if state is None else dequantised(parameter, state)
             if layer is None:
                 return numbers.to(dtype, copy=self._backend.is_zero3)  # the gathered weight ends with the context
             product = whole(high).float() @ whole(low).float()

@@ -37,7 +37,7 @@ from rlvr.errors import InputError
 from rlvr.modeling.vllm_engines import end_engine, room_for_rank, sends_adapter
 from rlvr.training.rollout_check import compute_type
 from rlvr.training.trl_seam import TrlSeam
-from rlvr.training.whole_weights import dequantised, plain_name, whole
+from rlvr.training.whole_weights import dequantised, plain_name, quantisation, whole
 
 SHARED_MEMORY = Path("/dev/shm")
 THIS_HOST = ("localhost", "127.0.0.1", "0.0.0.0", "::1", socket.gethostname())
@@ -232,7 +232,8 @@ class VllmRollouts(VLLMGeneration):
         for name, module in self.model.named_modules():
             if isinstance(module, nn.Linear4bit):
                 with self._dist.gather_params([module.weight]):
-                    numbers = dequantised(module.weight).to(getattr(torch, self.dtype))
+                    state = quantisation(module, module.weight)
+                    numbers = dequantised(module.weight, state).to(getattr(torch, self.dtype))
                 yield plain_name(name), numbers
 
 

@@ -20,10 +20,18 @@ def whole(parameter: Any) -> torch.Tensor:
     return (parameter.full_tensor() if isinstance(parameter, DTensor) else parameter).detach()
 
 
-def dequantised(weight: Any) -> torch.Tensor:
+def quantisation(module: torch.nn.Module, weight: Any) -> Any:
+    """The state of a module's 4-bit weight; None if it has none.
+
+    A weight that FSDP2 has sharded gets it in the first forward pass of its module.
+    """
+    return getattr(weight, "quant_state", None) or getattr(module, "quant_state", None)
+
+
+def dequantised(weight: Any, state: Any) -> torch.Tensor:
     """The numbers that a 4-bit weight stands for, in the type that training computes with; as `whole`."""
     from bitsandbytes import functional
 
     data = whole(weight) if isinstance(weight, DTensor) else weight.data
-    numbers: torch.Tensor = functional.dequantize_4bit(data, weight.quant_state)
+    numbers: torch.Tensor = functional.dequantize_4bit(data, state)
     return numbers

@@ -133,7 +133,7 @@ def test_the_check_ends_a_run_whose_copy_has_no_adapter(tmp_path: Path, monkeypa
     trainer, recipe, _ = build(tmp_path, by_chance, settings={**PLAIN, **LORA})
     merge = MergedRollouts._merged
     monkeypatch.setattr(
-        MergedRollouts, "_merged", lambda self, parameter, layer, *rest: merge(self, parameter, None, *rest)
+        MergedRollouts, "_merged", lambda self, weight, state, layer, *rest: merge(self, weight, state, None, *rest)
     )
     with pytest.raises(RolloutError) as caught:
         train(trainer, recipe)
