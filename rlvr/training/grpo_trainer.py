@@ -280,6 +280,7 @@ class RecipeTrainer(TrlSeam):
             "scored_generations": self.scored_generations,
             "first_weights": self.first_weights,
             "rollout_difference": self._rollout_check.expected,
+            "rollouts_checked": list(self._rollout_check.checked) if self.merged_rollouts is not None else [],
             "rollout_weights": self.merged_rollouts.chosen if self.merged_rollouts is not None else None,
             "logged_columns": sorted(self._logged_columns),
             "refill": self.dynamic_sampler.fresh.state() if self.dynamic_sampler is not None else None,
@@ -293,6 +294,7 @@ class RecipeTrainer(TrlSeam):
         self.scored_generations = own["scored_generations"]
         self.first_weights = own["first_weights"]
         self._rollout_check.expected = own["rollout_difference"]
+        self._rollout_check.checked = own["rollouts_checked"]
         if self.merged_rollouts is not None:
             self.merged_rollouts.chosen = own["rollout_weights"] or "adapter"
         self._logged_columns = set(own["logged_columns"])

@@ -68,13 +68,13 @@ class RolloutCheck:
     def __init__(self, every: int) -> None:
         self.every = every
         self.expected: float | None = None
-        self._checked: list[int] = []  # steps
+        self.checked: list[int] = []  # steps; part of a checkpoint, except that a new vLLM is checked anew
 
     def is_due(self, step: int) -> bool:
         """Whether the completions of a step are to be checked; once a step, since weights are sent once."""
-        if not self.every or step in self._checked[-1:]:
+        if not self.every or step in self.checked[-1:]:
             return False
-        return len(self._checked) < FIRST_SYNCS or step - self._checked[-1] >= self.every
+        return len(self.checked) < FIRST_SYNCS or step - self.checked[-1] >= self.every
 
     def check(self, trainer: TrlSeam, batch: dict[str, Any]) -> None:
         """Compare the log probabilities of a batch that was just sampled. Collective.
@@ -83,7 +83,7 @@ class RolloutCheck:
             RolloutError: on all processes: the sampler does not sample from the policy.
         """
         step = trainer.state.global_step
-        self._checked.append(step)
+        self.checked.append(step)
         own = batch.get("old_per_token_logps")
         if own is None or has_dropout(trainer):
             own = trainer.log_probabilities_of(batch)

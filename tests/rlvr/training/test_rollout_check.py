@@ -135,7 +135,7 @@ def test_steps_that_are_checked() -> None:
     for step in [0, 0, *range(2, 40, 2)]:
         if check.is_due(step):
             due.append(step)
-            check._checked.append(step)
+            check.checked.append(step)
     assert due == [0, 2, 4, 14, 24, 34] and due.index(4) == FIRST_SYNCS - 1
     assert not RolloutCheck(0).is_due(0)
 
