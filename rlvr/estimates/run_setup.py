@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlvr.config.batch_plan import batch_sizes
+from rlvr.config.batch_plan import batch_sizes, sorts_by_length
 from rlvr.config.recipe import Recipe, value_of
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ class RunSetup:
     rows: int  # completions of a training step on one GPU
     generated: int  # completions of a generation on one GPU
     at_once: int  # completions that transformers generates at once on one GPU
-    prompt_tokens: int  # maximum; batches are padded to it
+    prompt_tokens: int  # maximum
     completion_tokens: int  # maximum
     accumulation: int  # micro-batches of an update (`gradient_accumulation_steps`)
     cycle: int  # micro-batches that train on one generation
+    sorted_rows: bool  # whether micro-batches hold completions of similar length (rlvr/training/micro_batches.py)
 
     @property
     def rounds(self) -> int:
@@ -104,7 +105,7 @@ class RunSetup:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a training step on one GPU, padding included."""
+        """Tokens of the largest training step on one GPU: one of its prompts and completions has the maximum length."""
         return self.rows * (self.prompt_tokens + self.completion_tokens)
 
     @property
@@ -151,4 +152,5 @@ def read_setup(recipe: Recipe, config: PretrainedConfig, processes: int, launche
         completion_tokens=int(settings.get("max_completion_length") or 512),
         accumulation=sizes.accumulation,
         cycle=sizes.steps * sizes.iterations,
+        sorted_rows=sorts_by_length({**settings, "steps_per_generation": sizes.steps}),
     )

@@ -139,8 +139,11 @@ def _weights_moved(parameters: Parameters, shape: Shape, setup: RunSetup) -> flo
 def training_seconds(
     parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu: Gpu, pace: Utilisation
 ) -> float:
-    """Seconds of one micro-batch: forward, backward, and further forward passes of GRPO."""
-    completion = setup.completion_tokens * pace.length
+    """Seconds of one micro-batch: forward, backward, and further forward passes of GRPO.
+
+    It is as wide as its longest completion. That is about the maximum, unless its completions have similar lengths.
+    """
+    completion = setup.completion_tokens * (pace.length if setup.sorted_rows else 1)
     tokens = setup.rows * (setup.prompt_tokens + completion)
     pairs = shape.layers * shape.query * (setup.prompt_tokens + completion) / 2  # attention, of which half is masked
     body = 2 * (parameters.computed + 2 * pairs) * tokens

@@ -94,7 +94,12 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     loads = 3 if recipe.evaluation else 1  # for training, and for each evaluation
     start_s = before_building - started + loads * loading_s
     parts = [Part(f"start, and {count(loads, 'load')} of the model", start_s, start_s)]
-    stretch = stretch_to(trainer.args.max_completion_length, generations[-1], vllm=trainer.use_vllm)
+    stretch = stretch_to(
+        trainer.args.max_completion_length,
+        generations[-1],
+        vllm=trainer.use_vllm,
+        sorted_rows=trainer.micro_batches.by_length,
+    )
     parts.append(project_training(generations, prepared.plan.steps, of_each, stretch))
     before_saving = time.monotonic()
     trainer.save_model(str(train.saved_folder(recipe)))

@@ -62,17 +62,18 @@ class Stretch:
     update: float = 1.0
 
 
-def stretch_to(maximum: int, generation: Generation, *, vllm: bool) -> Stretch:
+def stretch_to(maximum: int, generation: Generation, *, vllm: bool, sorted_rows: bool) -> Stretch:
     """How the phases grow if all completions have `maximum` tokens.
 
     transformers generates until the longest completion ends, so only the longest one counts. vLLM fills the places of
-    completions that have ended, so all tokens count. Updates compute padded rows: the longest prompt, and the longest
-    completion.
+    completions that have ended, so all tokens count. A micro-batch is about as wide as the longest prompt and
+    completion. If its completions have similar lengths, it is about as wide as the mean completion.
     """
     mean = generation.tokens / generation.completions
+    completion = mean if sorted_rows else generation.longest
     return Stretch(
         max(maximum / max(mean if vllm else generation.longest, 1.0), 1.0),
-        max((generation.longest_prompt + maximum) / max(generation.longest_prompt + generation.longest, 1.0), 1.0),
+        max((generation.longest_prompt + maximum) / max(generation.longest_prompt + completion, 1.0), 1.0),
     )
 
 

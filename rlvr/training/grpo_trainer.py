@@ -48,6 +48,7 @@ class RecipeTrainer(TrlSeam):
        leaves out of sums, normalisations and means.
     7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
     8. Checkpoints that are complete or absent, and continue a run bit for bit (rlvr/training/checkpoint_writer.py).
+    9. Micro-batches with less padding, and a shuffle of their own (rlvr/training/micro_batches.py).
 
     For each generation TrlSeam calls `describe_completions`, then TRL the rewards (`trl_reward_functions`, then
     `_after_scoring`), then TrlSeam `gate_and_mask` and `correct_batch`; `add_batch_metrics` once the batch is complete.

@@ -252,14 +252,8 @@ def test_our_environments_run_in_plain_trl_with_the_same_rewards_and_gradients(t
     theirs = plain.state.log_history[0]
     assert theirs["rewards/Counter/mean"] == ours["rewards/environment/mean"]
     assert ours["completions/min_length"] < ours["completions/max_length"] and ours["grad_norm"] > 0
-    for name in (
-        "loss",
-        "grad_norm",
-        "reward",
-        "tools/call_frequency",
-        "tools/failure_frequency",
-        "completions/mean_length",
-    ):
+    same = ("loss", "grad_norm", "reward", "tools/call_frequency", "tools/failure_frequency", "completions/mean_length")
+    for name in same:
         assert theirs[name] == pytest.approx(ours[name]), name
 
 

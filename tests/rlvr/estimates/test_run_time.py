@@ -104,6 +104,21 @@ def test_training_in_operations(settings: dict[str, Any], passes: int, head_pass
     assert training_seconds(WHOLE, adapter, SHAPE, setup, PLAIN, PERFECT) == pytest.approx(by_hand), why
 
 
+@pytest.mark.parametrize(
+    ("settings", "width", "why"),
+    [
+        ({"gradient_accumulation_steps": 2}, 14, "similar completions share a micro-batch"),
+        ({}, 28, "a micro-batch is a whole update, with its longest completion"),
+        ({"gradient_accumulation_steps": 2, "loss_type": "bnpo"}, 28, "its rows are not sorted"),
+    ],
+)
+def test_a_micro_batch_is_as_wide_as_its_longest_completion(settings: dict[str, Any], width: int, why: str) -> None:
+    half = Utilisation(1, 1, 0, 0, adapter_launch_ms=0, vllm_adapter_launch_ms=0, length=0.5)
+    found = training_seconds(WHOLE, None, SHAPE, a_run(**settings), PLAIN, half)
+    whole = {**settings, "max_completion_length": width}
+    assert found == pytest.approx(training_seconds(WHOLE, None, SHAPE, a_run(**whole), PLAIN, PERFECT)), why
+
+
 def test_twice_the_updates_take_twice_as_long_and_the_range_is_one() -> None:
     once, twice = (run_time(WHOLE, None, SHAPE, a_run(), GPUS["H100-80GB"], steps=steps) for steps in (50, 100))
     assert once is not None and twice is not None

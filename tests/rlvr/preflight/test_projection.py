@@ -34,22 +34,25 @@ def test_updates_that_were_not_made_are_added() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vllm", "expected", "why"),
+    ("vllm", "sorted_rows", "expected", "update", "why"),
     [
-        (False, 320 / 160, "transformers generates until the longest completion ends"),
-        (True, 320 / 80, "vLLM fills the place of a completion that has ended"),
+        (False, False, 320 / 160, 360 / 200, "transformers generates until the longest completion ends"),
+        (True, False, 320 / 80, 360 / 200, "vLLM fills the place of a completion that has ended"),
+        (False, True, 320 / 160, 360 / 120, "micro-batches of similar completions hold little padding"),
     ],
 )
-def test_longer_completions_take_longer(vllm: bool, expected: float, why: str) -> None:
-    stretch = stretch_to(320, generation(20.0), vllm=vllm)
-    assert stretch == Stretch(expected, (40 + 320) / (40 + 160)), why
+def test_longer_completions_take_longer(
+    vllm: bool, sorted_rows: bool, expected: float, update: float, why: str
+) -> None:
+    stretch = stretch_to(320, generation(20.0), vllm=vllm, sorted_rows=sorted_rows)
+    assert stretch == Stretch(expected, update), why
     part = project_training([generation(20.0, old=2.0)], 4, 4, stretch)
     assert part.at_maximum == pytest.approx(10 * expected + 1 + (2 + 7) * stretch.update)
     assert part.seconds == pytest.approx(20)
 
 
 def test_the_maximum_is_never_less_than_what_was_measured() -> None:
-    assert stretch_to(100, generation(20.0), vllm=False) == Stretch()
+    assert stretch_to(100, generation(20.0), vllm=False, sorted_rows=False) == Stretch()
 
 
 def test_an_evaluation_grows_with_its_rows() -> None:
