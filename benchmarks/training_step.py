@@ -2,7 +2,7 @@
 
     python -m benchmarks.training_step            # about 25 minutes on two shared cores
     python -m benchmarks.training_step --quick    # a tenth of the work: shows that it runs, not how fast
-    python -m benchmarks.training_step --update   # updates with real lengths, about 40 minutes; --layers 6: 15
+    python -m benchmarks.training_step --update   # updates with real lengths; --layers 6 is quicker
 
 Both are the real commands, with the tiny model (LoRA, float32), the same rows, reward functions, seed and settings,
 trackers and checkpoints off. They take turns, a step each in a random order every round, so that other load on the
