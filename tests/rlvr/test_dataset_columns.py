@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 
-from rlvr.data.exact_columns import as_exact_json, make_dataset
+from rlvr.data.exact_columns import make_dataset
 from rlvr.dataset_columns import ROWS_AT_A_TIME, column_values, rows_at
 
 COLUMNS = [
@@ -32,8 +32,3 @@ def test_a_column_is_read_in_parts_without_gaps() -> None:
     assert list(column_values(rows.select(range(0)), "value")) == []
     selected = rows.select(reversed(numbers))
     assert list(column_values(selected, "value")) == numbers[::-1]
-
-
-def test_joined_tables_keep_the_types_of_each() -> None:
-    parts = [as_exact_json(make_dataset({"value": values}), "value") for values in (["7"], [7])]
-    assert list(column_values(concatenate_datasets(parts), "value")) == ["7", 7]
