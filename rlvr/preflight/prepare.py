@@ -29,7 +29,6 @@ from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
 from rlvr.modeling import loading, threads
 from rlvr.modeling.digests import base_digests
-from rlvr.modeling.freed_memory import keep_freed_memory
 from rlvr.modeling.vllm_engines import sends_adapter
 from rlvr.preflight.check import SCORING, Findings, check_components
 from rlvr.preflight.components import RunComponents, TargetMachine, load_components
@@ -171,7 +170,6 @@ def _machine_lines(components: RunComponents, recipe: Recipe) -> list[str]:
     lines = [f"attention: {loading.attention(recipe)[1]}"]
     if loading.device(recipe).type == "cpu" and components.config is not None:
         lines.append(f"CPU threads: {threads.set_threads(components.config)}")
-        keep_freed_memory()
     return lines
 
 
