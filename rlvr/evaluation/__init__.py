@@ -7,7 +7,7 @@ output_folder.py    an earlier evaluation is not lost
 measured.py         which rows, which decoding: by the recipe
 engines.py          generate with transformers or vLLM
 answer_cache.py     keep answers, so that a killed evaluation continues
-shared_answers.py   keep those of a base outside the run, so that a sweep measures its base once
+shared_answers.py   share the answers of a base model between runs
 scores.py           records -> accuracy, its parts, pass@k, the difference of two models
 statistics.py       intervals and tests
 evaluation_file.py  evaluation.json, and the table in the terminal
