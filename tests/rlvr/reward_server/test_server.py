@@ -103,7 +103,8 @@ def test_clients_without_the_key_delay_no_request_by_a_second(server: RewardServ
             assert server.figure_with(KEY, "grpo_requests_in_flight") == 0
         finally:
             attack.kill()
-    assert sorted(times)[-2] < 1, "the machine may be busy once"
+    # A server that the attack blocks delays every request, a busy machine delays single ones.
+    assert sorted(times)[len(times) * 3 // 4] < 1
 
 
 async def large_answer(scope: Any, receive: Any, send: Any) -> None:
