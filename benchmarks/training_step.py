@@ -178,6 +178,7 @@ class BenchmarkRun:
                 "task": {"name": "jsonl", "path": data, "test_fraction": 0.0},
                 "rewards": [{"name": name} for name in names],
                 "activation_checkpointing": False,
+                "rollout_weights": "adapter",  # as TRL; benchmarks/merged_rollouts.py measures the other way
             }
         else:
             settings |= {"dataset_name": data, "reward_funcs": names, "gradient_checkpointing": False}

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlvr.config.batch_plan import sorts_by_length
 from rlvr.training.grpo_trainer import RecipeTrainer
 from rlvr.training.micro_batches import ROW, MicroBatches
-from tests.rlvr.training.test_train import QLORA, build, by_chance, train
+from tests.rlvr.training.test_train import QLORA, TINY, build, by_chance, train
 
 Batch = dict[str, Any]
 STEP = 4  # micro-batches of an optimizer step
@@ -47,12 +48,18 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> RecipeTrainer:
 
 @pytest.fixture(scope="module")
 def generation(trainer: RecipeTrainer) -> Batch:
+    return generate(trainer)
+
+
+def generate(trainer: RecipeTrainer) -> Batch:
     """A generation with tokens of tools and a masked row, and a policy that has changed since."""
     trainer.model.train()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    random = torch.Generator().manual_seed(0)
+    rows, width = batch["completion_mask"].shape
+    batch["completion_mask"] *= torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=random)
     lengths = batch["completion_mask"].sum(dim=1)
     assert lengths.min() < 20 < lengths.max(), "completions of different lengths"
-    random = torch.Generator().manual_seed(0)
     batch["tool_mask"] = (torch.rand(batch["completion_mask"].shape, generator=random) < 0.8).int()
     batch["old_per_token_logps"] = trainer.log_probabilities_of(batch)
     noise = 0.2 * torch.randn(batch["completion_mask"].shape, generator=random)
@@ -62,7 +69,7 @@ def generation(trainer: RecipeTrainer) -> Batch:
     batch["num_items_in_batch"] = counted.sum()
     with torch.no_grad():
         for name, weight in trainer.model.named_parameters():
-            if "lora_B" in name:
+            if "lora_B" in name or "lora" not in name and weight.requires_grad:
                 weight.add_(0.02 * torch.randn(weight.shape, generator=random))
     return batch
 
@@ -111,6 +118,22 @@ def test_a_step_has_trls_gradient(
     assert sorts_by_length({**SHAPE, **keys}) == may_sort
     if not may_sort:
         assert difference(gradient(trainer, ours(generation)), expected) > 1e-3, "it could be sorted after all"
+
+
+def test_the_load_balance_of_experts_has_trls_gradient(tmp_path: Path) -> None:
+    AutoTokenizer.from_pretrained(TINY).save_pretrained(tmp_path / "model")
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "moe_intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    experts = {"num_key_value_heads": 2, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "vocab_size": 384}
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **experts)).save_pretrained(tmp_path / "model")
+    settings = {"model_name_or_path": str(tmp_path / "model"), "router_aux_loss_coef": 1.0, "temperature": 1.5}
+    trainer, _, _ = build(tmp_path / "run", by_chance, settings={**SHAPE, **settings, "max_completion_length": 40})
+    trainer.current_gradient_accumulation_steps = STEP
+    assert trainer.aux_loss_enabled and not trainer.micro_batches.by_length
+    generation = generate(trainer)
+    expected = gradient(trainer, theirs(generation))
+    assert difference(gradient(trainer, ours(generation, by_length=False)), expected) < 1e-4
+    assert difference(gradient(trainer, ours(generation)), expected) > 1e-3, "it could be sorted after all"
 
 
 @pytest.mark.parametrize(
