@@ -4,11 +4,10 @@
     python run_grpo.py --config recipes/demo-arithmetic.yaml
     accelerate launch --config_file accelerate_configs/zero3.yaml run_grpo.py --config RECIPE --learning_rate 1e-5
 
-Override any key of the recipe with --key value. Keys of a section are dotted: --task.shots 4,
---rewards.answer_format.weight 0.2, --evaluation.rows 100.
+Override any key of the recipe: --learning_rate 1e-5, --task.shots 4, --rewards.answer_format.weight 0.2.
 
-Exit codes: 0 done; 2 the recipe or the data is wrong, nothing was trained; 1 failed while running; 75 stopped early,
-and the same command continues; 130 Ctrl-C with nothing to save, or pressed twice.
+Exit codes: 0 done; 1 failed while running; 2 the recipe or its data is wrong, nothing was trained; 75 stopped early,
+the same command continues; 130 Ctrl-C with nothing to save.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ from pathlib import Path
 
 from rlvr import console
 from rlvr.artifacts.run_lock import lock_before_launch
+from rlvr.config.key_help import PrintKeys
 from rlvr.errors import FailedRun, InputError, Problem, disk_full, problems_as_json
 from rlvr.formatting import count
-from rlvr.preflight import LAUNCHERS, PROFILE_MINUTES
+from rlvr.preflight import LAUNCHERS, add_profile_option
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -71,18 +71,18 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
         recipe, problems = error.rest, error.problems  # check what is left without its wrong keys
         if not options.json:
             console.error(str(error))
-    if not options.json:  # the imports take half a minute on a busy machine
+    if not options.json:
         console.error(f"{recipe.path}: loading torch, transformers and TRL …")
     if options.check:
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
         from rlvr.check import TargetMachine, check
 
         target = TargetMachine(options.world_size, options.machine, options.launcher)
-        return check(recipe, target, problems, as_json=options.json)
+        return check(recipe, target, problems, as_json=options.json, show=options.show)
     if options.profile:
         from rlvr import run
 
-        return run.profile(recipe, started, options.profile_minutes or PROFILE_MINUTES, options.machine)
+        return run.profile(recipe, started, options.profile, options.machine)
     with console.remembered_interrupts(signal.SIGINT) as interrupts, lock_before_launch(recipe.output_dir):
         from rlvr import run
 
@@ -95,26 +95,25 @@ def parse_arguments(words: Sequence[str] | None) -> tuple[argparse.Namespace, li
     mode = parser.add_mutually_exclusive_group()
     add = parser.add_argument
     add("--config", required=True, type=Path, metavar="RECIPE", help="the recipe, a YAML file")
+    add("--keys", action=PrintKeys, metavar="WORD", help="print the keys of recipes, or those with WORD, and exit")
     mode.add_argument("--check", action="store_true", help="only check: load no weights, write nothing")
-    mode.add_argument("--profile", action="store_true", help="measure two generations, project the run, keep nothing")
-    add("--json", action="store_true", help="with --check: print one JSON object (docs/check.md)")
+    add_profile_option(mode)
+    add("--show", action="store_true", help="with --check: also print the recipe with all of its keys")
+    add("--json", action="store_true", help="with --check: print one JSON object (docs/recipes.md)")
     add("--world_size", type=console.positive_int, metavar="N", help="with --check: check for N processes")
     add("--launcher", choices=LAUNCHERS, help="with --check: check for this launcher; default: the one in use")
     add("--machine", metavar="NAME", help="a GPU or an instance type, to estimate (--check) or price (--profile)")
-    add("--profile_minutes", type=console.positive_float, metavar="N", help="with --profile: end after N minutes")
     options, overrides = parser.parse_known_args(words)
-    if not options.check and (options.json or options.world_size or options.launcher):
-        parser.error("--json, --world_size and --launcher need --check")
+    if not options.check and (options.json or options.show or options.world_size or options.launcher):
+        parser.error("--json, --show, --world_size and --launcher need --check")
     if options.machine and not (options.check or options.profile):
         parser.error("--machine needs --check or --profile")
-    if options.profile_minutes is not None and not options.profile:
-        parser.error("--profile_minutes needs --profile")
     return options, overrides
 
 
 if __name__ == "__main__":
     code = main()
     gc.freeze()  # otherwise Python collects all imported modules once more before it ends
-    # A launcher sends SIGTERM to the other processes as soon as one has ended. They must keep their own exit codes.
+    # A launcher sends SIGTERM to the other processes once one has ended. They must keep their own exit codes.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)

@@ -15,6 +15,11 @@ from typing import Any
 
 from rlvr import InputError
 
+try:
+    import bm25s  # takes seconds: here, so that workers are forked with it
+except ImportError:
+    bm25s = None
+
 SUFFIXES = (".txt", ".md")
 _WORD = r"(?u)\b\w+\b"  # bm25s leaves out words of one letter otherwise
 
@@ -54,8 +59,6 @@ class Retrieval:
 
 class _Index:
     def __init__(self, passages: list[tuple[str, str]]) -> None:
-        import bm25s
-
         self._passages, self._tokenize = (
             passages,
             functools.partial(bm25s.tokenize, token_pattern=_WORD, stopwords=None, show_progress=False),
@@ -82,8 +85,7 @@ def _index(folder: Path, characters: int) -> _Index:
     if not passages:
         message = f"{folder} has no text ({' or '.join(SUFFIXES)}). Set the option folder to a folder of text files."
         raise InputError(message, kind="file-not-found", key="folder")
-    try:
-        return _Index(passages)
-    except ImportError as error:
-        message = f"retrieval needs bm25s: {error}. Install it with pip install 'grpo-recipes[retrieval]'."
-        raise InputError(message, kind="missing-package", key="retrieval") from error
+    if bm25s is None:
+        message = "retrieval needs bm25s. Install it with pip install 'grpo-recipes[retrieval]'."
+        raise InputError(message, kind="missing-package", key="retrieval")
+    return _Index(passages)

@@ -17,11 +17,13 @@ Known weakness: an answer may be right on this database by chance. Prefer questi
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +65,7 @@ class Sqlite:
             )
         self._ordered = is_ordered(gold_query) if ordered is None else ordered
         try:
-            _, self._gold = self._execute(gold_query, MAX_COMPARED)
-            _, tables = self._execute(SCHEMA, 200)
+            self._gold, tables = _reference(self._path, self._path.stat().st_mtime_ns, gold_query, self._time_s)
         except ValueError as error:
             message = f"the column gold_query fails on {database}: {error}. Correct it."
             raise InputError(message, kind="invalid-row", key="gold_query") from error
@@ -81,7 +82,7 @@ class Sqlite:
         Returns:
             The names of the columns, then a row a line.
         """
-        names, rows = self._execute(sql, self._rows + 1)
+        [(names, rows)] = _execute(self._path, [(sql, self._rows + 1)], self._time_s)
         lines = [" | ".join(names), *(" | ".join(_quote(value) for value in row) for row in rows[: self._rows])]
         return "\n".join([*lines, *(["[more rows]"] if len(rows) > self._rows else [])])
 
@@ -99,7 +100,7 @@ class Sqlite:
             raise ValueError("no answer is left.")
         self._answered += 1
         self._reward = 0.0
-        _, rows = self._execute(sql, MAX_COMPARED)
+        [(_, rows)] = _execute(self._path, [(sql, MAX_COMPARED)], self._time_s)
         self._reward = float(same_rows(rows, self._gold, ordered=self._ordered))
         return f"The answer has {len(rows)} rows."
 
@@ -107,26 +108,39 @@ class Sqlite:
         """Return 1 if the rows of the last answer are the right ones, else 0."""
         return self._reward
 
-    def _execute(self, sql: str, most: int) -> tuple[list[str], tuple[Row, ...]]:
-        """Return the names of the columns and at most so many rows.
 
-        Raises:
-            ValueError: the query is wrong, not allowed, or exceeds a limit.
-        """
-        if not isinstance(sql, str):
-            raise ValueError("sql must be a text")
-        uri = f"{self._path.as_uri()}?mode=ro"
-        job = json.dumps([{"uri": uri, "sql": sql, "copies": {ORIGINAL: most}, "time_s": self._time_s}])
-        program = [sys.executable, "-I", "-S", sql_queries.__file__]
-        run = subprocess.run(program, input=job, capture_output=True, text=True)
-        if run.returncode == -signal.SIGPROF:
-            raise ValueError(TOO_LONG.format(self._time_s))
-        if run.returncode:
-            raise ValueError(f"the query ends SQLite (status {run.returncode})")
-        result = json.loads(run.stdout)[0][0]
+@functools.lru_cache(maxsize=256)
+def _reference(path: Path, changed: int, gold_query: str, time_s: float) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows of the gold query and the tables of the database: the same for all rollouts of a row.
+
+    Args:
+        changed: when the file was changed.
+    """
+    (_, gold), (_, tables) = _execute(path, [(gold_query, MAX_COMPARED), (SCHEMA, 200)], time_s)
+    return gold, tables
+
+
+def _execute(path: Path, queries: Sequence[tuple[str, int]], time_s: float) -> list[tuple[list[str], tuple[Row, ...]]]:
+    """Return the names of the columns and the rows of each query, at most as many as stand next to it.
+
+    Raises:
+        ValueError: a query is wrong, not allowed, or exceeds a limit.
+    """
+    if not all(isinstance(sql, str) for sql, _ in queries):
+        raise ValueError("sql must be a text")
+    uri = f"{path.as_uri()}?mode=ro"
+    jobs = [{"uri": uri, "sql": sql, "copies": {ORIGINAL: most}, "time_s": time_s} for sql, most in queries]
+    program = [sys.executable, "-I", "-S", sql_queries.__file__]
+    run = subprocess.run(program, input=json.dumps(jobs), capture_output=True, text=True)
+    if run.returncode == -signal.SIGPROF:
+        raise ValueError(TOO_LONG.format(time_s))
+    if run.returncode:
+        raise ValueError(f"the query ends SQLite (status {run.returncode})")
+    results = [result for [result] in json.loads(run.stdout)]
+    for result in results:
         if "error" in result:
             raise ValueError(result["error"])
-        return result["columns"], read_rows(result)
+    return [(result["columns"], read_rows(result)) for result in results]
 
 
 def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:

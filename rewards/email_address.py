@@ -14,7 +14,11 @@ from rlvr import completion_text
 def email_address(
     prompts: list[Any], completions: list[Any], *, final_answer: list[str], most_words: int = 5, **kwargs: Any
 ) -> list[float | None]:
-    """Compare the last words with the reference. A line with another address, or of more than `most_words`, gets 0."""
+    """Compare the last words of the answer with the reference address.
+
+    Args:
+        most_words: a line with more words gets 0, and so does a line with another address.
+    """
     rewards: list[float | None] = []
     for prompt, completion, reference in zip(prompts, completions, final_answer, strict=True):
         answer = completion_text(completion).strip().rpartition("\n")[2].rstrip(".").lower()

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.errors import InputError
-from rlvr.preflight import PROFILE_MINUTES
+from rlvr.preflight import add_profile_option
 
 SHORT_KEYS = ("role", "bucket", "region", "instance_type")
 
@@ -45,8 +45,6 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
-    if getattr(options, "profile_minutes", None) is not None and not (options.profile and options.profile_minutes > 0):
-        parser.error("--profile_minutes needs --profile and a number above 0")
     if options.command in ("follow", "stop", "fetch", "cleanup") and overrides:
         parser.error(f"{options.command} has no option {' '.join(overrides)}")
     if options.command in ("plan", "submit", "resume"):
@@ -95,15 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         "--allow_duplicate", action="store_true", help="start it even if a job of the same recipe is in progress"
     )
     for command in (plan, submit):
-        command.add_argument(
-            "--profile", action="store_true", help="a short job that measures two generations (docs/estimates.md)"
-        )
-        command.add_argument(
-            "--profile_minutes",
-            type=float,
-            metavar="N",
-            help=f"with --profile: end after the step that passes N minutes; default: {PROFILE_MINUTES:g}",
-        )
+        add_profile_option(command)
     submit.add_argument("--follow", action="store_true", help="follow the job")
     resume = add_command("resume", "start a new job on the checkpoints of a stopped or failed job", takes_job=True)
     add_recipe_options(resume, required=False)

@@ -221,7 +221,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     if not tasks or not rewards or "model_name_or_path" not in settings:
         raise RecipeError(problems, None)
 
-    defaults = {**DEFAULTS, **{key: default for key, (_, default) in schema.OWN.items()}}
+    defaults = {**DEFAULTS, **{key: default for key, (_, default, _) in schema.OWN.items()}}
     if settings.get("use_peft"):
         defaults["dtype"] = PEFT_DTYPE
     seed = settings.get("seed", DEFAULT_SEED)

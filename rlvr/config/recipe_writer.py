@@ -45,17 +45,12 @@ def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.defaults().items() if key not in refused} | dict(content)
 
 
-def text_in_full(recipe: Recipe) -> str | None:
+def text_in_full(recipe: Recipe) -> str:
     """Format the keys of a recipe and of what it extends as YAML, each with the files that its values are from.
 
     Keys that no file has, such as defaults, are left out.
-
-    Returns:
-        None if the recipe extends nothing.
     """
-    folder, own = recipe.path.parent, str(recipe.path)
-    if all(at is None or at.path == own for at in recipe.lines.values()):
-        return None
+    folder = recipe.path.parent
     sources: dict[str, dict[str, None]] = {}
     for key, at in recipe.lines.items():
         name = "command line" if at is None else os.path.relpath(at.path, folder)

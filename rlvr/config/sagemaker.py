@@ -28,8 +28,10 @@ class InstanceGroup:
     """Hosts of one kind in a heterogeneous cluster.
 
     Attributes:
-        name: name in the job, by which the hosts find their role.
-        role: "train" or "judge" (scores completions, on CPUs).
+        name: Name of the group.
+        instance_type: Instance type of its hosts.
+        instance_count: Number of its hosts.
+        role: train, or judge for hosts that score completions on CPUs.
     """
 
     name: str
@@ -43,37 +45,42 @@ class SageMakerSettings:
     """The section, defaults included.
 
     Attributes:
-        instance_type, instance_count: the hosts; `instance_groups` instead for hosts of several kinds.
-        volume_gb: disk of a host without local storage.
-        launcher: a file of accelerate_configs/ without its suffix, or python; None for python on one GPU, zero3 on
-            several, and cpu without GPUs.
-        processes_per_host: training processes of each host without GPUs; None for one. GPUs have one each.
-        image: a whole image URI, or another version of the one in rlvr/sagemaker/images.py; None for that one.
-        spot: whether to use spot capacity, which is cheaper and may be reclaimed.
-        max_runtime_s: seconds after which the service ends the job.
-        max_wait_s: with spot, the same including the wait for capacity; None for max_runtime_s and a day.
-        max_pending_s: seconds after which the service gives up a job that waits for capacity; None for its default.
-        training_plan: ARN of a SageMaker training plan, whose reserved capacity the job uses.
-        keep_alive_s: seconds that the hosts stay warm for a next job, and are paid for.
+        instance_type: Instance type of all hosts, such as ml.g6e.12xlarge.
+        instance_count: Number of hosts.
+        instance_groups: Hosts of several kinds, in place of `instance_type`.
+        volume_gb: Disk of a host that has no local storage.
+        launcher: A file of accelerate_configs/ without its suffix, or python. Default: python on one GPU, zero3 on
+            several, cpu without GPUs.
+        processes_per_host: Training processes per host without GPUs. Default: 1.
+        image: URI of the image, or another version of the image in rlvr/sagemaker/images.py.
+        spot: Use spot capacity, which costs less and may be reclaimed.
+        max_runtime_s: Seconds after which the service ends the job.
+        max_wait_s: With spot, seconds including the wait for capacity. Default: max_runtime_s and a day.
+        max_pending_s: Seconds after which a job that waits for capacity is given up.
+        training_plan: ARN of a SageMaker training plan with reserved capacity.
+        keep_alive_s: Seconds that the hosts stay warm for the next job. They are billed.
         role: ARN of the role that the job runs as.
-        region, bucket, prefix: where the job runs, and its place in S3. The default bucket is the SDK's,
-            sagemaker-REGION-ACCOUNT.
-        output: S3 URI of the results; None for the job's folder under the prefix.
-        checkpoints: S3 URI of checkpoints to continue from or to write; None for the job's folder.
-        channels: S3 folders of data by the name of their channel. `train`, `validation` and `test` replace the task's
-            `path` in the job.
-        environment: variables of all hosts, in addition to the project's.
-        tags: of the job, in addition to the project's.
-        subnets, security_groups: of a VPC.
-        network_isolation: whether hosts reach nothing but each other.
-        encrypt_traffic: whether traffic between hosts is encrypted.
-        volume_kms_key, output_kms_key: KMS keys of the hosts' disks and of the results.
-        retries: how often the service restarts the job after an internal error.
-        hf_token_secret_arn: secret of AWS Secrets Manager that holds a token of the Hugging Face hub.
-        rewards_key_secret_arn: the same with the key of reward servers outside the job.
-        mlflow_tracking_uri, mlflow_experiment: where metrics go: the ARN of a SageMaker MLflow server, or a URL.
-        job_name: name of the job, to which the time is added; None for the recipe's name.
-        ignore_estimate: whether a job starts that needs, by estimate, clearly more memory than its hosts have.
+        region: Region of the job.
+        bucket: Bucket of the job. Default: sagemaker-REGION-ACCOUNT.
+        prefix: Folder in the bucket.
+        output: S3 URI of the results. Default: the folder of the job.
+        checkpoints: S3 URI of checkpoints to continue from and to write. Default: the folder of the job.
+        channels: S3 folders of data by channel. train, validation and test replace the `path` of the task.
+        environment: Environment variables of all hosts.
+        tags: Tags of the job.
+        subnets: Subnets of a VPC.
+        security_groups: Security groups of a VPC.
+        network_isolation: Hosts reach only each other.
+        encrypt_traffic: Encrypt the traffic between hosts.
+        volume_kms_key: KMS key of the disks.
+        output_kms_key: KMS key of the results.
+        retries: How often the service restarts the job after an internal error.
+        hf_token_secret_arn: Secret in AWS Secrets Manager with a token of the Hugging Face hub.
+        rewards_key_secret_arn: Secret in AWS Secrets Manager with the key of reward servers.
+        mlflow_tracking_uri: ARN of a SageMaker MLflow server, or a URL.
+        mlflow_experiment: Experiment of MLflow.
+        job_name: Name of the job, to which the time is added. Default: the name of the recipe.
+        ignore_estimate: Start the job even if the memory estimate says that it does not fit.
     """
 
     instance_type: str | None = None

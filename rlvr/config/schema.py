@@ -21,28 +21,28 @@ from typing import Any, NamedTuple
 from rlvr.config.value_types import PLAIN_TYPES, type_mismatch, types_of
 from rlvr.formatting import is_secret_key
 
-# Our own keys, each with its annotation and its default; docs/recipes.md describes them. They are keys of the run, and
-# none of TRL's classes gets them.
-OWN: dict[str, tuple[str, Any]] = {
-    "resume_from_checkpoint": ("str", "auto"),
-    "max_runtime_s": ("float | None", None),
-    "on_reward_error": ("str", "raise"),
-    "reward_timeout_s": ("float", 30.0),
-    "reward_batch_timeout_s": ("float | None", None),
-    "reward_outage_timeout_s": ("float", 1800.0),
-    "adaptive_threshold": ("float", 0.1),
-    "dynamic_sampling": ("int", 0),
-    "curriculum": ("str", "none"),
-    "rollouts": ("str", "transformers"),
-    "rollout_weights": ("str", "auto"),
-    "per_device_generation_batch_size": ("int | None", None),
-    "tool_timeout_s": ("float", 30.0),
-    "tool_budget_s": ("float", 120.0),
-    "max_tool_output": ("int", 4000),
-    "vllm_weight_sync": ("str", "adapter"),
-    "vllm_base_quantization": ("str", "none"),
-    "vllm_max_num_batched_tokens": ("int", 8192),
-    "rollout_check_steps": ("int", 10),
+# Our own keys: annotation, default, and what `--keys` says. They are keys of the run, and none of TRL's
+# classes gets them.
+OWN: dict[str, tuple[str, Any, str]] = {
+    "resume_from_checkpoint": ("str", "auto", "auto, never, or the folder of a checkpoint."),
+    "max_runtime_s": ("float | None", None, "Seconds after which the run saves a checkpoint and ends."),
+    "on_reward_error": ("str", "raise", "After a failed reward: end the run (raise), or leave the row out (mask)."),
+    "reward_timeout_s": ("float", 30.0, "Seconds that a reward may take per row."),
+    "reward_batch_timeout_s": ("float | None", None, "Seconds per batch of rewards; default: ddp_timeout / 3."),
+    "reward_outage_timeout_s": ("float", 1800.0, "Seconds without any reward server after which the run ends."),
+    "adaptive_threshold": ("float", 0.1, "The least standard deviation that scale_rewards: adaptive divides by."),
+    "dynamic_sampling": ("int", 0, "Further generations per step that replace groups with equal rewards."),
+    "curriculum": ("str", "none", "easy_first sorts the prompts by the column difficulty."),
+    "rollouts": ("str", "transformers", "The engine that generates; auto takes vLLM where possible."),
+    "rollout_weights": ("str", "auto", "Weights that transformers generates from: the adapter or a merged copy."),
+    "per_device_generation_batch_size": ("int | None", None, "Completions generated at once; default: what fits."),
+    "tool_timeout_s": ("float", 30.0, "Seconds that a tool may take per call."),
+    "tool_budget_s": ("float", 120.0, "Seconds that all tool calls of a completion may take."),
+    "max_tool_output": ("int", 4000, "Characters of a tool's result that the model sees."),
+    "vllm_weight_sync": ("str", "adapter", "What vLLM receives after an update: the adapter, or merged weights."),
+    "vllm_base_quantization": ("str", "none", "bitsandbytes: vLLM holds the base model in 4 bits."),
+    "vllm_max_num_batched_tokens": ("int", 8192, "Tokens that vLLM computes at once."),
+    "rollout_check_steps": ("int", 10, "Steps between checks that the engine samples from the policy; 0: none."),
 }
 
 # Fields of TRL's classes that always have their default; recipe.yaml of a run has them.
@@ -180,11 +180,17 @@ class Field:
         belongs_to: "training", "model", or "run" for our own.
         annotation: its type as text.
         default: the default, if it is a plain value.
+        help: one sentence.
     """
 
     belongs_to: str
     annotation: str
     default: Any = _NO_DEFAULT
+    help: str = ""
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not _NO_DEFAULT
 
 
 @functools.cache
@@ -192,12 +198,12 @@ def fields() -> dict[str, Field]:
     """Return all flat keys, TRL's and ours, by name."""
     written = json.loads(Path(__file__).with_name("trl_keys.json").read_text(encoding="utf-8"))
     declared = {name: Field(**key) for name, key in written.items()}
-    return declared | {name: Field("run", annotation, default) for name, (annotation, default) in OWN.items()}
+    return declared | {name: Field("run", *key) for name, key in OWN.items()}
 
 
 def defaults() -> dict[str, Any]:
     """Return the default of each key whose default is a plain value."""
-    return {name: field.default for name, field in fields().items() if field.default is not _NO_DEFAULT}
+    return {name: field.default for name, field in fields().items() if field.has_default}
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 1) -> list[str]:

@@ -14,11 +14,10 @@ class TaskSpec:
     """The `task:` section, or one entry of `tasks:`.
 
     Attributes:
-        name: a file in tasks/.
-        options: keyword arguments of its function.
-        label: the name of an entry of `tasks:` in rewards, metrics and results; empty for `task:`.
-        weight: its share of the training prompts, relative to those of the others; None if no task has one: then
-            shares are those of the rows.
+        name: A file in tasks/, `path/to/file.py[:function]`, or a dotted import path.
+        options: Keyword arguments of the function. They stand next to `name` in a recipe.
+        label: With `tasks:`, the name of the task in rewards, metrics and results.
+        weight: With `tasks:`, the relative share of the training prompts. Default: the number of rows.
     """
 
     name: str
@@ -37,8 +36,8 @@ class EnvironmentSpec:
     """The `environment:` section, or one entry of it if it is a list.
 
     Attributes:
-        name: a file in environments/, `path/to/file.py[:Class]`, or a dotted import path.
-        options: keyword arguments of the class.
+        name: A file in environments/, `path/to/file.py[:Class]`, or a dotted import path.
+        options: Keyword arguments of the class.
     """
 
     name: str
@@ -50,14 +49,12 @@ class RewardSpec:
     """One entry of the `rewards:` list.
 
     Attributes:
-        name: a file in rewards/, `path/to/file.py[:function]`, or a dotted import path.
-        weight: factor of this reward in the sum that a completion is scored with.
-        options: keyword-only parameters of the function.
-        gate: name of another reward in the list; this one counts only if that one is positive.
-        where: "local" for a worker process beside the training process, "trainer" for the training process itself,
-            "http://host:port" for a reward server, several with commas between, "ray" or "ray://head:10001" for a Ray
-            cluster; None for the function's own default, else local.
-        applies_to: labels of the tasks that it counts for, among those of `tasks:`; None for all.
+        name: A file in rewards/, `path/to/file.py[:function]`, or a dotted import path.
+        weight: Factor of the reward in the weighted sum.
+        options: Keyword-only parameters of the function.
+        gate: Another reward of the list. The reward counts only where the gate is positive.
+        where: local (a worker process), trainer, ray, ray://head:10001, or addresses of reward servers.
+        applies_to: With `tasks:`, the labels of the tasks that the reward scores. Default: all.
     """
 
     name: str
@@ -90,15 +87,14 @@ class EvaluationSpec:
     """The `evaluation:` section: what run_grpo.py measures before and after training, greedily, on held-out rows.
 
     Attributes:
-        split: "test", or "validation" while hyperparameters are being chosen. "train" is refused.
-        rows: how many rows, the first ones of the split (of each task's split); None for all.
-        metric: the reward that decides whether an answer is right (its value is at least 1); by default the one with
-            the largest weight in `rewards`. Of several tasks: one for all, or one for each by the task's label; by
-            default the one with the largest weight among those that apply to the task.
-        batch_size: prompts generated at a time.
-        max_new_tokens: tokens a completion may have; by default the recipe's `max_completion_length`.
-        reference: a published score of the base; if ours is far below it, the evaluation is suspect.
-        cache: whether runs that measure the same base alike share its answers, in a folder of the user.
+        split: test, or validation while you choose hyperparameters. train is refused.
+        rows: The number of rows from the start of the split, for each task. Default: all.
+        metric: The reward that says which answers are right: its score is at least 1. With `tasks:`, a mapping by label
+            is possible. Default: the reward with the largest weight.
+        batch_size: Prompts that are generated at once.
+        max_new_tokens: Limit of tokens per completion. Default: `max_completion_length`.
+        reference: A published score of the base model: {score: 0.416, source: text}.
+        cache: Share answers of the base model between runs that measure it in the same way.
     """
 
     split: str = "test"

@@ -82,7 +82,11 @@ class Estimate:
         return f"vllm_gpu_memory_utilization: {share:g} is {share * room:.1f} GiB, and vLLM needs {needs:.1f}: {fix}"
 
     def lines(self) -> list[str]:
-        """Format the estimate for the terminal."""
+        """Format the estimate for the terminal: the table of memory, and the summary."""
+        return [*self.table(), *self.summary()]
+
+    def summary(self) -> list[str]:
+        """Say whether the run fits the machine, what would help, and how long it takes."""
         share = [f"warning: {self.vllm_share_problem}"] if self.vllm_share_problem else []
         rounds = []
         if self.fits and self.setup.rounds > 1 and not self.setup.vllm:
@@ -96,9 +100,10 @@ class Estimate:
             (bool(self.setup.settings.get("lora_target_parameters")), "lora_target_parameters are not counted"),
         )
         notes = [f"note: {note}" for applies, note in limits if applies]
-        return [*self._table(), *self._verdict(), *self._advice(), *share, *rounds, *self._duration(), *notes]
+        return [*self._verdict(), *self._advice(), *share, *rounds, *self._duration(), *notes]
 
-    def _table(self) -> list[str]:
+    def table(self) -> list[str]:
+        """Return a line per part of the memory, with its GiB at each moment."""
         rows: dict[str, list[float]] = {}
         for part in self.memory.parts:
             name = part.name.partition(" (")[0]  # without the moment

@@ -108,11 +108,15 @@ def prepare_run(
         assert tokenizer is not None and plan is not None  # a missing one is an error
         estimate = components.estimate(as_merged(recipe))
         recipe = _in_rounds(recipe, estimate, state.num_processes)
-        about = [line for line in (engine, weights) if line] + _machine_lines(components, recipe)
+        about = [", ".join(filter(None, (engine, weights))), *_machine_lines(components, recipe)]
         remarks = (
-            *remarks_of([*task.notes, *plan.lines()], "plan"),
-            *remarks_of([*about, *(f"{name}: {value}" for name, value in environment.items())], "environment"),
-            *remarks_of(estimate.lines() if estimate is not None else (), "estimate"),
+            *remarks_of(task.notes[:1], "plan"),
+            *remarks_of(task.notes[1:], "data"),
+            *remarks_of(plan.lines(), "plan"),
+            *remarks_of(
+                [*filter(None, about), *(f"{name}: {value}" for name, value in environment.items())], "environment"
+            ),
+            *(_estimate_remarks(estimate) if estimate is not None else ()),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
         )
@@ -185,7 +189,7 @@ def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, s
         vllm, why = min(gather_object([choice])) if processes > 1 else choice
         recipe = with_engine(recipe, vllm=vllm)
     elif not recipe.settings.get("use_vllm"):
-        return recipe, ""  # the default
+        return recipe, "rollouts: transformers"
     return recipe, f"rollouts: {_engine(recipe)}{f' ({why})' if why else ''}"
 
 
@@ -201,8 +205,8 @@ def _choose_weights(components: RunComponents, processes: int) -> tuple[Recipe, 
     choice = choose_weights(components, earlier)
     weights, why = min(gather_object([choice])) if processes > 1 else choice
     recipe = with_weights(recipe, weights)
-    what = "the adapter" if weights == "adapter" else "a merged copy, if the first generation shows that it agrees"
-    return recipe, f"rollout weights: {what}{f' ({why})' if why else ''}"
+    what = "from the adapter" if weights == "adapter" else "from a merged copy if the first generation agrees"
+    return recipe, f"{what}{f' ({why})' if why else ''}"
 
 
 def _engine(recipe: Recipe) -> str:
@@ -304,6 +308,12 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
         Problem(line.removeprefix("warning: "), kind, level="warning" if line.startswith("warning: ") else "note")
         for line in lines
     ]
+
+
+def _estimate_remarks(estimate: estimates.Estimate) -> list[Problem]:
+    """The table of memory is a detail of a run that fits."""
+    table = remarks_of(estimate.table(), "memory" if estimate.fits else "estimate")
+    return [*table, *remarks_of(estimate.summary(), "estimate")]
 
 
 def _in_rounds(recipe: Recipe, estimate: estimates.Estimate | None, processes: int) -> Recipe:

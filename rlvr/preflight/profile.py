@@ -88,7 +88,7 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
         console.info(f"\n  {problem}")
     if recorder.stopped_early:
         console.info(
-            f"\n  --profile_minutes {minutes:g} ended the profile after {count(len(recorder.lines), 'update')} of "
+            f"\n  --profile {minutes:g} ended the profile after {count(len(recorder.lines), 'update')} of "
             f"{GENERATIONS * of_each}. The projection continues what was measured."
         )
     loads = 3 if recipe.evaluation else 1  # for training, and for each evaluation
@@ -219,7 +219,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
     if rows is None:
         return []
     if trainer.any_process(time.monotonic() > deadline):
-        console.info("\n  --profile_minutes left no time to measure an evaluation: none is in the projection.")
+        console.info("\n  --profile left no time to measure an evaluation: none is in the projection.")
         return []
     decoding, spec = greedy_decoding(task, recipe), recipe.evaluation
     batch_size = spec.batch_size if spec is not None else EVALUATED_ROWS

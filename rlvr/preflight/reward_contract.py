@@ -350,7 +350,7 @@ class _Contract:
             lines.append(["weighted sum", *(_mean(self._sums(rewards, kind, values)) for kind in KINDS), ""])
         title = f"{f'{self.label}, ' if self.label else ''}{len(self.probes['empty'])} rows"
         header = [title, "reference", "other", "empty", "prompt", "noise", "ms"]
-        message = f"mean score of each reward, by kind of answer (docs/check.md)\n\n{console.table(header, lines)}\n"
+        message = f"mean score of each reward, by kind of answer:\n{console.table(header, lines)}"
         return Problem(message, "reward-trial", level="note")
 
 

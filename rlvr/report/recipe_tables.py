@@ -26,8 +26,8 @@ _PAGE = """\
 
 <!-- python scripts/results.py --readme writes this page. Edit the headers of the recipes, or results/. -->
 
-Each recipe describes a run completely. Its header says what it trains, how to launch it and what to expect. The memory
-of the GPUs is an [estimate](../docs/estimates.md#the-shapes-of-the-recipes). "–" means not measured.
+Each recipe describes a run completely. The header of the file says what the recipe trains, how to launch it and what to
+expect. The memory of the GPUs is an [estimate](../docs/training.md). "–" means not measured.
 
 {recipes}
 
@@ -35,24 +35,23 @@ of the GPUs is an [estimate](../docs/estimates.md#the-shapes-of-the-recipes). "�
 
 {measured}
 
-Accuracy is the share of held-out rows that are right. A recipe with several seeds has a value for each seed, and the
-interval reaches from the lowest to the highest bound. The training time excludes the evaluations. tokens/s is the
-number of completion tokens per second of training time. "Measured with an earlier recipe" means that keys of the recipe
-have changed since.
+Accuracy is the share of held-out rows with a correct answer. A recipe with several seeds has a value for each seed, and
+the interval reaches from the lowest to the highest bound. The training time excludes the evaluations. tokens/s counts
+completion tokens per second of training time. "Measured with an earlier recipe" means that keys have changed since.
 
 {details}
 {earlier}
 ## Published by others
 
-Other programs measured these figures, with their own prompts and scorers. Do not subtract them from each other, or
-from the figures above.
+Other programs measured these figures, with their own prompts and scorers. The figures can't be compared with each other
+or with the figures above.
 
 {published}
 """
 _EARLIER = """
 ## Earlier runs
 
-These runs are not in the table, since their files are not the recorded ones. Each page says why.
+The files of these runs have changed since they were recorded, so the runs are not in the table. Each page says why.
 
 {runs}
 """
@@ -91,7 +90,7 @@ def pages(root: Path, results: Iterable[Result]) -> dict[str, str]:
 
 
 def _measured_table(root: Path, runs: Sequence[Measured]) -> str:
-    columns = ["recipe", "model", "task", "held-out accuracy", "training time", "hardware"]
+    columns = ["recipe", "model", "task", "before → after", "training time", "hardware"]
     return markdown_table(
         columns,
         [

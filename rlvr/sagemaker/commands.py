@@ -13,7 +13,6 @@ from rlvr import console
 from rlvr.config.project import ROOT
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
-from rlvr.preflight import PROFILE_MINUTES
 from rlvr.sagemaker import follow
 from rlvr.sagemaker.cleanup import delete_resources, find_resources
 from rlvr.sagemaker.fetch import fetch_results
@@ -43,8 +42,7 @@ def run(options: Namespace, overrides: Sequence[str]) -> int:
 
 
 def _make_plan(options: Namespace, overrides: Sequence[str]) -> JobPlan:
-    minutes = (options.profile_minutes or PROFILE_MINUTES) if options.profile else None
-    return make_plan(options.config, overrides, profile_minutes=minutes)
+    return make_plan(options.config, overrides, profile_minutes=options.profile)
 
 
 def _plan(options: Namespace, overrides: Sequence[str]) -> int:

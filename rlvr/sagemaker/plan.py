@@ -216,7 +216,7 @@ def _settings_of_profile(recipe: Recipe, settings: SageMakerSettings, minutes: f
     """The settings of a job that profiles: short, on demand, and with no checkpoints of a run."""
     train, name = settings.train_group, request.base_name(recipe, settings)
     has_price = train is not None and train.instance_type in INSTANCES
-    words = ["--profile", "--profile_minutes", f"{minutes:g}"]
+    words = ["--profile", f"{minutes:g}"]
     words += ["--machine", train.instance_type] if train is not None and has_price else []
     return replace(
         settings,

@@ -19,18 +19,25 @@ class SandboxUnavailable(InputError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use in one test, and what its compiler may use."""
+    """What a program may use in one test, and what its compiler may use.
 
-    time_s: float = 2.0  # CPU seconds of all threads together. More is TLE, whatever else runs on the machine
-    # Wall-clock seconds in which the program neither computes nor waits for a processor: it sleeps, or waits for input
-    # that never comes. More is TLE. None: twice time_s plus 1.
+    Attributes:
+        time_s: CPU seconds of all threads together. More is TLE.
+        wall_s: Seconds of the clock in which the program sleeps or waits for input. More is TLE. Default: twice time_s
+            plus 1.
+        memory_mb: Megabytes of resident memory, including the interpreter. More is MLE.
+        output_kb: Kilobytes of standard output, and as many of standard error. More is OLE.
+        processes: Threads at once. A program can have no other processes. The limit is enforced only where each program
+            runs as a separate user. Elsewhere only the memory limit bounds them.
+        compile_time_s: CPU seconds of the compiler. More is CE.
+    """
+
+    time_s: float = 2.0
     wall_s: float | None = None
-    memory_mb: float = 256.0  # largest resident memory, the interpreter's included. More is MLE
-    output_kb: int = 16384  # size of standard output, and of standard error
-    # Threads at once; a program can have no other processes. Enforced only where each program runs as a separate user.
-    # Elsewhere the memory limit alone bounds them.
+    memory_mb: float = 256.0
+    output_kb: int = 16384
     processes: int = 32
-    compile_time_s: float = 15.0  # CPU seconds of the compiler
+    compile_time_s: float = 15.0
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -15,29 +15,45 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeOptions:
-    """How programs are read from completions and judged."""
+    """How programs are read from completions and judged.
 
-    # Columns of the data, one value per row. `tests` apart, they may also be one value for all rows, set in the
-    # recipe; an empty entry of a column means the default.
-    tests: list[Any]  # lists of tests (docs/code-rewards.md), or the same as JSON. None: the row can't be scored
-    prefix: list[Any] | str | None = None  # start of the program, given by the prompt (HumanEval)
-    checker: list[Any] | str | None = None  # Python source of check(input, output, expected)
-    language: list[Any] | str = "python"  # or "cpp", or another name in rlvr/sandbox/languages.py
-    entry_point: list[Any] | str | None = None  # the function that tests call
-    signature: list[Any] | str | None = None  # of that function, in C++: "int add(int, int)"
-    comparison: list[Any] | str | None = None  # of outputs: one of OUTPUT_COMPARISONS in tolerance.py
-    tolerance: list[Any] | float | None = None  # of "float"
-    time_s: list[Any] | float | None = None  # CPU seconds per test; 2 by default, at most 60
-    memory_mb: list[Any] | float | None = None  # memory per test; 256 by default
+    The first ten are columns of the data with one value per row. All but `tests` may also be options of the recipe. An
+    empty entry of a column means the default.
 
-    # Options, one value for all rows.
-    time_factor: float = 1.0  # multiplies every `time_s`, for slow machines or languages
-    bare: bool = False  # whether a completion without any block is a program as it stands
-    # Whether the prompt has opened <think>. By default read from a prompt that is text. Training and evaluation add the
-    # tag that a chat template opens, unless this option is set.
+    Attributes:
+        tests: Lists of tests (docs/verifiers.md), or the same as JSON. A row with None can't be scored.
+        prefix: Start of the program that the prompt gives (HumanEval).
+        checker: Python source of check(input, output, expected).
+        language: python, cpp, or another name in rlvr/sandbox/languages.py.
+        entry_point: The function that tests call.
+        signature: Signature of the function in C++: "int add(int, int)".
+        comparison: How outputs are compared: lines, tokens, exact, float, unordered or yes_no.
+        tolerance: Tolerance of the comparison float.
+        time_s: CPU seconds per test, at most 60. Default: 2.
+        memory_mb: Megabytes of memory per test. Default: 256.
+        time_factor: Factor of every `time_s`, for slow machines or languages.
+        bare: Accept a completion without any code block as a program.
+        opened: Whether the prompt has opened <think>. By default read from the prompt or the chat template.
+        max_timeouts: Number of timeouts after which the other tests of a program are not run.
+        allow_weak_sandbox: Run programs where they can't be confined. They can do whatever you can.
+    """
+
+    tests: list[Any]
+    prefix: list[Any] | str | None = None
+    checker: list[Any] | str | None = None
+    language: list[Any] | str = "python"
+    entry_point: list[Any] | str | None = None
+    signature: list[Any] | str | None = None
+    comparison: list[Any] | str | None = None
+    tolerance: list[Any] | float | None = None
+    time_s: list[Any] | float | None = None
+    memory_mb: list[Any] | float | None = None
+
+    time_factor: float = 1.0
+    bare: bool = False
     opened: bool | None = None
-    max_timeouts: int | None = None  # after so many timeouts, a program's other tests are not run
-    allow_weak_sandbox: bool = False  # run programs where they can't be confined: they can do whatever you can
+    max_timeouts: int | None = None
+    allow_weak_sandbox: bool = False
 
     def check(self) -> None:
         """Raise InputError if an option is invalid, whatever the rows hold."""

@@ -18,12 +18,19 @@ from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, RE, SE
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """What a program did."""
+    """What a program did.
 
-    verdict: str  # AC (it ended with status 0), TLE, MLE, OLE, RE, CE, or SE: the sandbox failed
+    Attributes:
+        verdict: AC (the program ended with status 0), TLE, MLE, OLE, RE, CE, or SE if the sandbox failed.
+        stdout: Standard output.
+        stderr: The end of standard error.
+        reason: Why the verdict is not AC.
+    """
+
+    verdict: str
     stdout: str = ""
-    stderr: str = ""  # its end
-    reason: str = ""  # why it is not AC
+    stderr: str = ""
+    reason: str = ""
 
 
 def run_program(

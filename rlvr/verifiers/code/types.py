@@ -45,14 +45,24 @@ class Submission:
 
 @dataclass
 class Judgement:
-    """The result of a submission. The first five lists have one entry per test, in order."""
+    """The result of a submission. The lists have one entry per test, in order.
 
-    verdicts: list[str]  # see VERDICT_NAMES
-    reasons: list[str]  # why it is not AC. They may quote expected outputs, so a policy must not see them
-    cpu_s: list[float]  # without compilation
-    memory_mb: list[float]  # largest resident memory
-    stderr: list[str]  # its end
-    compile_output: str = ""  # the compiler's messages, or why it could not work
+    Attributes:
+        verdicts: AC, WA, TLE, MLE, OLE, RE, CE, SE or SKIP.
+        reasons: Why a verdict is not AC. A reason may quote expected outputs, so a policy must not see it.
+        cpu_s: CPU seconds without compilation.
+        memory_mb: Largest resident memory.
+        stderr: The end of standard error.
+        compile_output: Messages of the compiler, or why it could not work.
+        compile_s: CPU seconds of the compiler.
+    """
+
+    verdicts: list[str]
+    reasons: list[str]
+    cpu_s: list[float]
+    memory_mb: list[float]
+    stderr: list[str]
+    compile_output: str = ""
     compile_s: float = 0.0
 
     @property

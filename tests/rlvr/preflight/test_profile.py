@@ -122,7 +122,7 @@ def test_a_profile_ends_after_the_step_that_passes_its_minutes(
     own = tmp_path / "rewards"
     own.mkdir()
     words = [*SHORT, *rewards(own, "math_correctness", "drawn"), "--output_dir", str(tmp_path / "runs" / "x")]
-    assert run_grpo.main([*words, "--profile", "--profile_minutes", "0.001"]) == 0
+    assert run_grpo.main([*words, "--profile", "0.001"]) == 0
     lines = capsys.readouterr().out.splitlines()
     text = "\n".join(lines)
     assert "after 1 update of 4" in text and "generation 2" not in text and "whole run" in lines[-1]
@@ -171,8 +171,7 @@ def test_a_generation_counts_all_its_updates(settings: dict[str, Any], steps: in
 @pytest.mark.parametrize(
     "words",
     [
-        ["--profile_minutes", "5"],
-        ["--profile", "--profile_minutes", "0"],
+        ["--profile", "0"],
         ["--profile", "--check"],
         ["--machine", "H100"],
         ["--profile", "--json"],

@@ -467,7 +467,7 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
         "report_to": "none",
         "save_strategy": "no",
         "output_dir": str(tmp_path),
-        **{key: default for key, (_, default) in schema.OWN.items()},
+        **{key: default for key, (_, default, _) in schema.OWN.items()},
     }
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))

@@ -150,7 +150,7 @@ def test_a_profile_is_a_short_job_of_its_own() -> None:
     with make_plan(DEMO, words) as training, make_plan(DEMO, words, profile_minutes=5) as profile:
         assert profile.problems == [] and profile.request is not None
         request = profile.request
-        assert request["Environment"]["GRPO_PROFILE"] == "--profile --profile_minutes 5", "the price is unknown"
+        assert request["Environment"]["GRPO_PROFILE"] == "--profile 5", "the price is unknown"
         assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 5 * 60 + 1800
         assert "EnableManagedSpotTraining" not in request, "it can't continue"
         assert profile.name.startswith("demo-arithmetic-profile-")

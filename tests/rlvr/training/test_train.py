@@ -55,7 +55,7 @@ BASE: dict[str, Any] = {
     "learning_rate": 1e-3,
     "lr_scheduler_type": "constant",
     "lora_dropout": 0.0,  # as in a recipe that is read; TRL has 0.05
-    **{key: default for key, (_, default) in schema.OWN.items()},
+    **{key: default for key, (_, default, _) in schema.OWN.items()},
 }
 QLORA = {"use_peft": True, "load_in_4bit": True, "use_bnb_nested_quant": True, "lora_target_modules": "all-linear"}
 
