@@ -312,7 +312,7 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
 
 def _estimate_remarks(estimate: estimates.Estimate) -> list[Problem]:
     """The table of memory is a detail of a run that fits."""
-    table = remarks_of(estimate.table(), "memory" if estimate.fits else "estimate")
+    table = remarks_of(estimate.table(), "memory") if estimate.fits else remarks_of(estimate.table(), "estimate")
     return [*table, *remarks_of(estimate.summary(), "estimate")]
 
 
