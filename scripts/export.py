@@ -77,9 +77,7 @@ def run(options: argparse.Namespace) -> int:
             record = export_run(options.run_dir, options.out, plan)
     except ExportRefused as refusal:
         _show(refusal.record, options)
-        console.error(
-            f"The export is refused: {refusal}. Nothing was written. docs/export.md has causes; --allow_worse keeps it."
-        )
+        console.error(f"The export is refused: {refusal}. docs/export.md has causes. --allow_worse keeps the export.")
         return 1
     _show(record, options)
     if not options.json:

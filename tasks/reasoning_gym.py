@@ -72,8 +72,8 @@ def reasoning_gym(
                 break
         if not rows:
             raise InputError(
-                f"Task reasoning_gym: with these options the dataset {dataset} has no {split} problems other than "
-                "those of the test split. Lower test_rows, or choose harder problems in options.",
+                f"Task reasoning_gym: with these options the dataset {dataset} has no {split} problems that "
+                "the test split lacks. Lower test_rows, or choose harder problems in options.",
                 kind="empty-data",
                 key="test_rows",
             )

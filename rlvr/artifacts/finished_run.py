@@ -111,7 +111,7 @@ def check_base(recipe: Recipe, record: ResultRecord) -> None:
         ) from error
     if record.base_digest is not None and (not found.is_dir() or adapters.fingerprint(found) != record.base_digest):
         raise InputError(
-            f"The base model {found} is not the one that the run was trained on: its digest differs. Restore the "
+            f"The base model {found} is not the model of the run: its digest differs. Restore the "
             "folder, or name the right one in the run's recipe.yaml (model_name_or_path).",
             kind="base-mismatch",
             key="model_name_or_path",

@@ -176,7 +176,7 @@ def choose_intact(
 
 def _refuse_unread(error: OSError) -> NoReturn:
     raise InputError(
-        f"{error.filename} can't be read: {error.strerror}. Start again when it can be read; or begin a new run with "
+        f"{error.filename} can't be read: {error.strerror}. Start again when it can be read, or begin a new run with "
         "--resume_from_checkpoint never.",
         kind="damaged-file",
         path=error.filename,
@@ -310,7 +310,7 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
     except (KeyError, TypeError):
         raise InputError(
             f"{folder} can't be continued: its `identity` is missing or damaged. Start again with "
-            "--resume_from_checkpoint never; the old run is renamed, not overwritten.",
+            "--resume_from_checkpoint never. The old run is renamed, not overwritten.",
             kind="checkpoint-mismatch",
             key="identity",
             path=folder,
@@ -320,7 +320,7 @@ def _check_identity(identity: Identity, folder: Path, content: Mapping[str, Any]
         listed = "\n".join(f"  {line}" for line in [*differences[:MAX_DIFFERENCES], *more])
         raise InputError(
             f"{folder} can't be continued: it belongs to a different run:\n{listed}\n"
-            "Undo these changes; or start again with --resume_from_checkpoint never (the old run is renamed, not "
+            "Undo these changes, or start again with --resume_from_checkpoint never (the old run is renamed, not "
             "overwritten) or with another --output_dir.",
             kind="checkpoint-mismatch",
             path=folder,

@@ -63,7 +63,7 @@ def check_run_results(folder: Path, parts: Collection[str], rows: int, recipe: R
     most = max((score.measured for score in before.scores.values()), default=0)
     if set(held) - set(parts) or rows < most:
         raise InputError(
-            f"--output {folder} is a run whose evaluation.json has {', '.join(held)} on {most:,} rows; "
+            f"--output {folder} is a run with {', '.join(held)} on {most:,} rows in evaluation.json. "
             f"{', '.join(parts)} on {rows:,} rows would replace it. Name another folder, or measure as much "
             "(--adapter … --compare base, no --limit, --samples if it has pass_at_k).",
             kind="would-overwrite",

@@ -19,7 +19,7 @@ def not_finite(run: RunMetrics) -> Iterator[Finding]:
             lasting = len(logged) > 1 and not any(finite for _, finite in logged[-2:])
             level, time = ("alarm", "is not finite") if lasting else ("warning", f"was not finite at step {steps[-1]}")
             fix = (
-                "Resume from an older checkpoint (resume_from_checkpoint: FOLDER) with a lower learning_rate; if dtype "
+                "Resume from an older checkpoint (resume_from_checkpoint: FOLDER) with a lower learning_rate. If dtype "
                 "is float16, use bfloat16."
             )
             yield Finding(level, "not-finite", metric, f"{metric} {time}", fix, steps[0])
@@ -32,7 +32,7 @@ def unscored(run: RunMetrics) -> Iterator[Finding]:
         "{} of the completions have no score and are masked: a reward fails, is too slow or returns None, or its "
         "server does not answer"
     )
-    fix = "Read the reward's messages; raise reward_timeout_s if it is slow, or start its server."
+    fix = "Read the reward's messages. Raise reward_timeout_s if it is slow, or start its server."
     return run.level_findings("unscored", "rewards/unscored_fraction", levels, problem, fix)
 
 

@@ -97,5 +97,5 @@ def duplicates(run: RunMetrics) -> Iterator[Finding]:
     if (run.position() or 0.0) < 0.8:
         levels = [("warning", 0.9 * run.max_duplicates(), 0.8 * run.max_duplicates())]
         problem = "{} of the completions repeat another one of their group"
-        fix = f"Raise {run.key('temperature')}; check top_p and top_k."
+        fix = f"Raise {run.key('temperature')}, and check top_p and top_k."
         yield from run.level_findings("duplicates", "completions/duplicate_fraction", levels, problem, fix)

@@ -92,7 +92,7 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
     if 1 < steps <= warmup:
         message = (
             f"warmup_steps is {warmup:g}, but the run has {steps} steps: it ends before the learning "
-            "rate is reached. Lower warmup_steps; a number below 1 is a share of the steps."
+            "rate is reached. Lower warmup_steps. A number below 1 is a share of the steps."
         )
         yield Problem(message, "long-warmup", "warmup_steps", level="warning")
     elif steps == 1:
@@ -115,8 +115,8 @@ def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:
     row_timeout = components.recipe.value("reward_timeout_s")
     if components.processes > 1 and batch_timeout > other_processes_wait * REWARD_SHARE_OF_TIMEOUT:
         message = (
-            f"reward_batch_timeout_s is {batch_timeout:g}, but the other processes wait for at most ddp_timeout = "
-            f"{other_processes_wait:g} s, for rewards and completions together: a slow batch would end the run. Set "
+            f"reward_batch_timeout_s is {batch_timeout:g}, but the other processes wait at most ddp_timeout = "
+            f"{other_processes_wait:g} s for rewards and completions. A slow batch would end the run. Set "
             f"ddp_timeout to {batch_timeout / REWARD_SHARE_OF_TIMEOUT:.0f} or more, or lower reward_batch_timeout_s."
         )
         yield Problem(message, "timeout-too-long", "reward_batch_timeout_s")

@@ -191,7 +191,7 @@ def check_vespo(components: RunComponents) -> Iterator[Problem]:
     key = "vllm_importance_sampling_mode"
     corrects = settings["use_vllm"] and settings["vllm_importance_sampling_correction"]
     if settings["loss_type"] == "vespo" and corrects and not settings[key].startswith("token_"):
-        message = f"{key}: {settings[key]} with loss_type: vespo, whose weights need the ratio of each token."
+        message = f"{key}: {settings[key]} with loss_type: vespo, which needs the ratio of each token."
         yield Problem(f"{message} Set token_truncate.", "conflicting-keys", key)
 
 

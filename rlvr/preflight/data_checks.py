@@ -48,7 +48,7 @@ def check_training_rows(components: RunComponents) -> Iterator[Problem]:
         yield Problem(f"{name}: the training split has no rows.", "no-rows", "task")
     elif "prompt" not in task.train.column_names:
         columns = ", ".join(task.train.column_names)
-        message = f"{name}: there is no column prompt; the columns are {columns}."
+        message = f"{name}: there is no column prompt among {columns}."
         yield Problem(message, "missing-column", "prompt")
 
 
@@ -65,7 +65,7 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
             if missing:
                 message = (
                     f"The reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't "
-                    f"have; it has {', '.join(column for column in columns if column != 'prompt')}. Add it (in the "
+                    f"have among {', '.join(column for column in columns if column != 'prompt')}. Add it (in the "
                     f"task jsonl with columns: {{{missing[0]}: THEIR NAME}}){other}, or remove the reward."
                 )
                 problem = Problem(message, "missing-column", missing[0])
@@ -138,8 +138,8 @@ def check_truncation_mask(components: RunComponents) -> Iterator[Problem]:
     task, name = _task(components)
     if components.settings.get("mask_truncated_completions") and task.stop_strings:
         message = (
-            "mask_truncated_completions: TRL takes every completion without an end-of-sequence token as truncated, and "
-            f"those of the {name} end at a stop string: all would be masked. Set it to false."
+            "mask_truncated_completions: TRL masks every completion without an end-of-sequence token, and those of the "
+            f"{name} end at a stop string. Set it to false."
         )
         yield Problem(message, "all-masked", "mask_truncated_completions")
 
@@ -233,8 +233,8 @@ def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iter
         return
     interval = wilson(rows / 2, rows)  # of an accuracy of 50 %, where it is widest
     yield Problem(
-        f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give an accuracy with a 95 % interval "
-        f"of up to ±{50 * (interval.high - interval.low):.0f} points, which hides what training gains. Use {MIN_ROWS} "
+        f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give a 95 % interval of up to "
+        f"±{50 * (interval.high - interval.low):.0f} points, which hides what training gains. Use {MIN_ROWS} "
         f"rows for 10 points, or {GOOD_ROWS} rows for 5 points.",
         "small-split",
         "evaluation.split",

@@ -54,7 +54,7 @@ def check_tools(components: RunComponents) -> Iterator[Problem]:
         if not environment.tools:
             message = (
                 f"The environment {environment.name} has no tool for the model. Add a method with type hints and a "
-                "docstring; methods whose names begin with _ are no tools."
+                "docstring. Names of tools do not begin with _."
             )
             yield Problem(message, "invalid-tool", environment.name)
         for tool in environment.tools:
@@ -83,7 +83,9 @@ def check_template(components: RunComponents) -> Iterator[Problem]:
     model, tokenizer = components.settings["model_name_or_path"], copy.deepcopy(components.tokenizer)
     assert tokenizer is not None
     if not supports_tool_calling(tokenizer):
-        message = f"The chat template of {model} can't render tools. Use a model whose template can, like {TOOL_MODEL}."
+        message = (
+            f"The chat template of {model} can't render tools. Use a model with such a template, like {TOOL_MODEL}."
+        )
         yield Problem(message, "no-tool-template", "model_name_or_path")
         return
     try:
@@ -93,8 +95,8 @@ def check_template(components: RunComponents) -> Iterator[Problem]:
             get_training_chat_template(tokenizer)
     except ValueError:
         message = (
-            f"TRL can't read tool calls in the chat template of {model}: it knows those of Qwen2.5, Qwen3, Llama 3.1 "
-            f"and others. Use such a model ({TOOL_MODEL}), or give the tokenizer a response_template."
+            f"TRL can't read tool calls in the chat template of {model}: it knows Qwen2.5, Qwen3, Llama 3.1 and "
+            f"others. Use such a model ({TOOL_MODEL}), or give the tokenizer a response_template."
         )
         yield Problem(message, "no-tool-template", "model_name_or_path")
 

@@ -83,10 +83,10 @@ class _Trial:
         reported: dict[str, Problem] = {}  # the first of each kind
         for row, nothing, reference, is_known in zip(self.numbers, *earned, known, strict=False):
             if (nothing or 0.0) >= FULL_REWARD:
-                message = f"pays {nothing:g} for a rollout without a call (row {row}). Pay for the solution alone"
+                message = f"scores {nothing:g} for a rollout without a call (row {row}). Score only the solution"
                 reported.setdefault("accepted-noise", self._problem(message, row, "accepted-noise"))
             if is_known and (reference or 0.0) < FULL_REWARD:
-                message = f"pays {reference or 0.0:g} for the reference solution of row {row}, not {FULL_REWARD:g}"
+                message = f"scores {reference or 0.0:g} for the reference solution of row {row}, not {FULL_REWARD:g}"
                 message += ". Correct get_reward, play_reference or the row"
                 reported.setdefault("refused-gold", self._problem(message, row, "refused-gold"))
         yield from reported.values()

@@ -48,9 +48,9 @@ def check_layerwise_gathering(components: RunComponents) -> Iterator[Problem]:
     """Generation under ZeRO-3 without gathering looks like a hang."""
     if components.settings.get("ds3_gather_for_generation") is False:
         message = (
-            "ds3_gather_for_generation: false: under ZeRO-3 every layer is gathered from all GPUs again for every "
-            f"token, up to {components.settings.get('max_completion_length', 512)} times a generation instead of once; "
-            "it looks like a hang (huggingface/trl#3858). Set it to true unless one GPU can't hold the gathered "
+            "ds3_gather_for_generation: false: ZeRO-3 gathers every layer from all GPUs for every token, "
+            f"{components.settings.get('max_completion_length', 512)} times per generation, which looks like a hang "
+            "(huggingface/trl#3858). Set it to true unless one GPU can't hold the gathered "
             "weights: 0.6 bytes per parameter in 4 bits, 2 in 16."
         )
         yield Problem(message, "slow-generation", "ds3_gather_for_generation", level="warning")
@@ -90,8 +90,8 @@ def check_text_end(components: RunComponents) -> Iterator[Problem]:
     assert components.task is not None and components.tokenizer is not None
     if not components.task.is_chat and not components.task.stop_strings:
         message = (
-            "the prompts are plain text and the task names no stop_strings, so a completion ends only where the model "
-            f"writes {components.tokenizer.eos_token}, which base models seldom do: most would be cut off. Give the "
+            "the prompts are plain text without stop_strings, so a completion ends only where the model writes "
+            f"{components.tokenizer.eos_token}. Base models seldom do, and most completions would be cut off. Give the "
             "task stop_strings (where the next problem would begin), or use chat prompts and an -Instruct model."
         )
         yield Problem(message, "unended-completion", "task.stop_strings", level="warning")

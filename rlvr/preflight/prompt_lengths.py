@@ -114,8 +114,8 @@ def measure_prompts(
         if too_long:
             message = (
                 f"{len(too_long)} of {len(split_rows)} {split} prompts are too long (rows "
-                f"{first_rows(too_long, task.split(split))}; the longest has {max(sizes)} tokens): with "
-                f"max_completion_length = {completion_tokens[split]} that is more than the {positions} positions of "
+                f"{first_rows(too_long, task.split(split))}, at most {max(sizes)} tokens). With "
+                f"max_completion_length = {completion_tokens[split]} they exceed the {positions} positions of "
                 f"{model}. Prompts are never cut, and no row is dropped. Use "
                 "fewer shots, lower max_completion_length, or drop the rows (under task: "
                 f"max_prompt_characters: {min(prompt_characters(split_rows[row][0]) for row in too_long) - 1})."

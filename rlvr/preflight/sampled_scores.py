@@ -148,8 +148,8 @@ def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterato
         reached = f" Before training, an answer got {number(best)}." if best is not None else ""
         yield Problem(
             f"The reward {reward.name} is {number(values[0])} for all {len(values):,} completions, so it trains "
-            f"nothing.{reached} Show an example of what it asks for in the prompt, change the form that it asks for, "
-            "or remove it.",
+            f"nothing.{reached} Show an example in the prompt, change the form that the reward asks for, or remove "
+            "the reward.",
             "constant-reward",
             f"rewards.{reward.name}",
             level="warning",

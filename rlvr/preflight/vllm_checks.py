@@ -139,8 +139,7 @@ def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(message, "out-of-range", "lora_r")
     if settings.get("load_in_4bit") and settings.get("vllm_mode") == "server":
         message = (
-            "load_in_4bit with vllm_mode: server: the server's base has 16 bits, so it samples from another model than "
-            "the trained one, which cost the demo 10 points of accuracy (docs/vllm.md). vllm_mode: colocate avoids it; "
-            "with vllm_importance_sampling_mode: token_truncate it cost less."
+            "load_in_4bit with vllm_mode: server: the server samples from a base model in 16 bits, not in 4. "
+            "Use vllm_mode: colocate, or vllm_importance_sampling_mode: token_truncate."
         )
         yield Problem(message, "another-base", "vllm_mode", level="warning")

@@ -111,8 +111,8 @@ def scorer_for(recipe: Recipe, rewards: Sequence[Reward]) -> Scorer:
     for reward in rewards:
         if ENVIRONMENTS in signature(reward.function).parameters:
             raise InputError(
-                f"The reward {reward.name} scores what a model did in an environment, and no text earns it. Attack the "
-                "other rewards: --rewards '[…]' without it.",
+                f"The reward {reward.name} scores the calls in an environment, which no text has. Attack the "
+                "other rewards: --rewards '[…]'.",
                 kind="needs-environment",
                 key=f"rewards.{reward.name}",
             )

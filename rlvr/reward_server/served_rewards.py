@@ -87,7 +87,7 @@ class ServedRewards:
         """Check that this server serves the rewards, with these options and columns."""
         reserved = sorted((FROM_TRAINER - {"completion_ids", ENDED}) & columns.keys())
         if reserved:
-            message = f"{reserved[0]} is not a column: give it beside `columns`, not in it."
+            message = f"{reserved[0]} is not a column: give it next to `columns`, not in it."
             raise RequestError(422, message, kind="reserved-column")
         for selected in selection:
             served = self._served.get(label_of(selected.name))

@@ -133,7 +133,7 @@ def _check_experiment(s3: Any, job: TrainingJob, plan: JobPlan) -> dict[str, str
                 raise _checkpoints_deleted(job.checkpoints)
             if aws.list_folder(s3, job.checkpoints):
                 raise InputError(
-                    f"{job.checkpoints} is not empty, and no {EXPERIMENT} beside it says which run wrote it. Use an "
+                    f"{job.checkpoints} is not empty, and no {EXPERIMENT} next to it names its run. Use an "
                     "empty folder, or `resume JOB` for a job of this project.",
                     kind="unknown-checkpoints",
                     key="checkpoints",

@@ -95,7 +95,7 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
     if settings.max_runtime_s > _MAX_RUNTIME_S:
         text = (
             f"max_runtime_s is {settings.max_runtime_s}, but a job may run for 28 days at most, {_MAX_RUNTIME_S}. "
-            "Lower it; `resume` continues the job from its checkpoint."
+            "Lower it. `resume` continues the job from its checkpoint."
         )
         yield Problem(text, kind="out-of-range", key="max_runtime_s")
     for name, uri in settings.channels.items():
@@ -235,5 +235,5 @@ def _isolation_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator
     model = str(recipe.settings["model_name_or_path"])
     with contextlib.suppress(InputError):  # the preflight reports it
         if not Path(find_model(model)).is_dir():
-            fix = "the hub can't be reached. Name a model folder; it is uploaded"
+            fix = "the hub can't be reached. Name a model folder, which is uploaded"
             yield Problem(f"network_isolation: {fix}.", kind="network-isolation", key="model_name_or_path")

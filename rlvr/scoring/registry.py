@@ -126,7 +126,7 @@ def load_reward(spec: RewardSpec) -> Reward:
     options = dict(spec.options)
     if inspect.isfunction(target) and "completion" in parameters(target):
         raise InputError(
-            f"The reward {spec.name} ({where}) takes one completion, but a reward gets those of a batch. Write "
+            f"The reward {spec.name} ({where}) takes one completion, but a reward gets a batch of completions. Write "
             f"def {target.__name__}(completions, **kwargs), and return a list with one number for each.",
             kind="not-a-reward",
             key=spec.name,

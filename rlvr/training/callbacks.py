@@ -72,7 +72,7 @@ class MetricsFile(TrainerCallback):
             with contextlib.suppress(OSError):
                 os.truncate(self.path, size)  # a partial line would end the file for its readers
             if first:
-                console.error(f"\n  {self.path} can't be written ({error}); its lines are kept until it can.")
+                console.error(f"\n  {self.path} can't be written ({error}). Its lines are kept until it can.")
 
 
 class Progress(TrainerCallback):

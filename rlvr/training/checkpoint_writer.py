@@ -248,7 +248,7 @@ class CheckpointWriter:
         latest = checkpoints.newest_complete(self._output_dir)
         kept = f"the last complete one is {latest.name}" if latest is not None else "there is no other one yet"
         console.error(
-            f"\n  NO CHECKPOINT of step {self._trainer.state.global_step}: {why}; {kept}. Training continues. Free "
+            f"\n  NO CHECKPOINT of step {self._trainer.state.global_step}: {why}, and {kept}. Training continues. Free "
             "some disk space: the next checkpoint is saved."
         )
 

@@ -55,7 +55,7 @@ def easy_first(train: Dataset, total: int, seed: int) -> list[int]:
         raise InputError(
             "curriculum: easy_first needs a column difficulty in the training rows, which have "
             f"{', '.join(train.column_names)}. With task: jsonl, columns: {{difficulty: THEIR NAME}} takes another "
-            "column for it; the task's option pass_rates adds one.",
+            "column for it. The task's option pass_rates adds one.",
             kind="missing-column",
             key="difficulty",
         )
@@ -81,8 +81,8 @@ def _levels(difficulty: Sequence[Any]) -> list[float]:
     for row, (kind, _) in enumerate(levels):
         if kind != first_kind:
             raise InputError(
-                f"curriculum: the difficulty of training row {row} is {difficulty[row]!r} ({kind}), but that of row 0 "
-                f"is {difficulty[0]!r} ({first_kind}): the two can't be ordered. Write them all as numbers.",
+                f"curriculum: the difficulty of training row {row} is {difficulty[row]!r} ({kind}), and row 0 has "
+                f"{difficulty[0]!r} ({first_kind}): the two can't be ordered. Write them all as numbers.",
                 kind="invalid-row",
                 key="difficulty",
                 row=row,

@@ -100,7 +100,7 @@ class VllmRollouts(VLLMGeneration):
                 cause = " ".join(str(error).split()).rstrip(".")
                 raise InputError(
                     f"vLLM can't generate with {self.model.name_or_path}: {cause}. Change "
-                    "vllm_gpu_memory_utilization or vllm_max_model_length if it is about memory; otherwise set "
+                    "vllm_gpu_memory_utilization or vllm_max_model_length if it is about memory, else set "
                     "use_vllm: false.",
                     kind="vllm-failed",
                     key="use_vllm",

@@ -106,8 +106,8 @@ class RewardBackend(Protocol):
 def differing_file(reward: Reward, places: Iterable[str]) -> Problem:
     """The warning that other machines score with another file than the local one."""
     message = (
-        f"The reward {reward.label} is another one at {', '.join(places)} than here: the files differ. Completions are "
-        f"scored there. Copy {file_of(reward.function)} there; a reward server then needs a restart."
+        f"The reward {reward.label} differs at {', '.join(places)}, where completions are scored. Copy "
+        f"{file_of(reward.function)} there, and restart a reward server."
     )
     return Problem(message, "differing-reward", f"rewards.{reward.name}", level="warning")
 

@@ -238,7 +238,7 @@ class ServerSet:
                     raise Rejected(f"{message} (it replies {error.status})", error.status) from error
                 raise
             if missing := next((reward.label for reward in self.rewards if reward.label not in digests), None):
-                message = f"{server.address} has no reward {missing}; it serves: {', '.join(digests) or 'none'}"
+                message = f"{server.address} has no reward {missing}, only {', '.join(digests) or 'none'}"
                 raise Rejected(f"{message}. Start it with this recipe (--config)", 404)
             server.info = info
             infos = [server.info for server in self.servers if server.info is not None]

@@ -77,7 +77,7 @@ def _check_calls(submission: Submission, language: Language, tests: Sequence[Tes
     name = function_name(submission.signature)
     if name != submission.entry_point:
         raise InputError(
-            f"the signature is that of {name!r}, but entry_point is {submission.entry_point!r}.",
+            f"the signature declares {name!r}, but entry_point is {submission.entry_point!r}.",
             kind="invalid-signature",
             key="signature",
         )
@@ -116,7 +116,7 @@ def _read_test(test: Mapping[str, Any], language: Language, entry_point: str | N
         key = min(map(str, unknown))
         message = (
             f"unknown key {key!r}. A test has input and output (what a program reads and prints), call and expected "
-            "(of a function), or assert; also comparison and tolerance."
+            "(of a function), or assert, and may have comparison and tolerance."
         )
         raise InputError(message, kind="unknown-key", key=key)
     comparison, tolerance = test.get("comparison"), test.get("tolerance")
