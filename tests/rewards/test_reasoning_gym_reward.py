@@ -127,6 +127,7 @@ def test_a_mixture_of_datasets_is_guarded_as_its_parts_are(tmp_path: Path) -> No
     assert not mark.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", sorted(EVALUATED_AS_LITERAL | EVALUATED_AS_EXPRESSION))
 def test_right_answers_of_guarded_datasets_still_earn_everything(dataset: str) -> None:
     rows = task(dataset=dataset, train_rows=16, test_rows=1).train

@@ -114,6 +114,7 @@ def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
     assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
 
 
+@pytest.mark.slow
 def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:
     """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
     right = [lesson.is_right(answer, row) for answer, row in zip(greedy_answers, task.test, strict=True)]

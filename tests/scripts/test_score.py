@@ -184,6 +184,7 @@ def test_an_input_error_is_one_line_and_exit_code_2(
     assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
 
 
+@pytest.mark.slow
 def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(rows: Path) -> None:
     def on_a_terminal(env: dict[str, str]) -> str:
         ours, theirs = pty.openpty()

@@ -361,6 +361,7 @@ def test_of_the_real_easy_problems_as_many_are_left_as_the_page_says(real: Task)
     assert "Outputs are compared by lines (535), yes_no (54), float (7)." in real.notes
 
 
+@pytest.mark.slow
 def test_no_real_prompt_has_anything_baked_in(real: Task) -> None:
     prompts = [row["prompt"] for row in real.train]
     assert all(len(prompt) == 1 and prompt[0]["role"] == "user" for prompt in prompts)

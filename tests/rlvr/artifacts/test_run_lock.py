@@ -56,6 +56,7 @@ def hold() -> Iterator[Holder]:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused_with_process_host_and_fix(hold: Holder, tmp_path: Path) -> None:
     process = hold(tmp_path / "run")
     for attempt in (lambda: lock_run(tmp_path / "run").__enter__(), lambda: refuse_if_in_use(tmp_path / "run")):

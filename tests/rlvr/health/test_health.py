@@ -180,6 +180,7 @@ def test_every_check_has_a_case() -> None:
     assert provoked == {check.__name__ for check in CHECKS}
 
 
+@pytest.mark.slow
 def test_chance_alone_gives_hardly_any_finding() -> None:
     """Two hundred runs in which nothing changes but by chance, with rewards as noisy as those of 8 groups a step."""
     found = []

@@ -150,6 +150,7 @@ MODELS = {"base": SCORES, "trained": SCORES, "difference": JSON | SCORES}
 TASK = st.fixed_dictionaries({}, optional=MODELS)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.fixed_dictionaries(

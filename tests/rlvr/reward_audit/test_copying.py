@@ -107,6 +107,7 @@ def findings_of(task: Task, reward: Reward, copied: tuple[int, int] = (0, 0)) ->
         return attack(task, [reward], scorer, seconds=600, copied=copied)
 
 
+@pytest.mark.slow
 def test_the_verdict_is_broken_where_copies_earn_or_a_run_copied() -> None:
     broken = findings_of(mails(), LONE_ADDRESS)
     assert broken.verdict == "broken" and "copied part" in broken.sentences()[0]

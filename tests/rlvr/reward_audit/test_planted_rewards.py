@@ -203,6 +203,7 @@ def test_a_lenient_reward_is_not_broken_and_a_sound_one_holds(checks: dict[str, 
     assert {why: one.verdict for why, one in found.items()} == dict.fromkeys(checks, verdict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "verdict"),
     [
@@ -238,6 +239,7 @@ def test_a_guess_is_no_attack() -> None:
     assert 0.3 < guesses["B"] < 0.6
 
 
+@pytest.mark.slow
 def test_prompts_that_hold_their_answers_are_found() -> None:
     golds = [str(1000 + row) for row in range(48)]
     findings = attacked(task_of([f"Case {gold}. The answer: {gold}" for gold in golds], golds), own(math_correctness))
@@ -256,6 +258,7 @@ def test_a_reward_that_pays_no_right_answer_does_not_hold(check: Check, why: str
     assert findings.verdict == "untested" and "No right answer" in findings.sentences()[0], why
 
 
+@pytest.mark.slow
 def test_a_text_on_which_a_reward_fails_is_named() -> None:
     findings = attacked(sums(), reward_of(lambda t, g, p: (t.strip() == g) * len(t) / len(t)))
     assert findings.verdict == "holds" and findings.failures == {"planted: raised": ""}

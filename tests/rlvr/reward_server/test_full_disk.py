@@ -102,6 +102,7 @@ def test_a_full_disk_masks_compiled_programs_until_there_is_space(server: tuple[
     assert started.post("/judge", judged)[1]["judgements"][0]["verdicts"] == ["AC", "AC"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_moments_makes_no_right_program_wrong(server: tuple[RewardServer, Disk]) -> None:
     started, disk = server
     done = threading.Event()

@@ -115,6 +115,7 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     }
 
 
+@pytest.mark.slow
 def test_a_description_of_the_user_is_kept(run_dir: Path) -> None:
     from mlflow import MlflowClient
 
@@ -143,6 +144,7 @@ def test_a_missing_store_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 
 
+@pytest.mark.slow
 def test_a_dead_server_and_a_deleted_run_are_reported(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracked_run(run_dir, "mlflow")
     remember_run(run_dir, "mlflow", run_id="gone")

@@ -166,6 +166,7 @@ BROKEN = "raise ImportError('libray.so: no such file')"
 RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scripts", "host", "words", "why"),
     [

@@ -25,6 +25,8 @@ from tests.support.processes import free_port
 from tests.support.ray_clusters import RayCluster
 from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, outcome
 
+pytestmark = pytest.mark.slow  # the cluster takes half a minute to start
+
 REWARDS = (
     SCRIPTED_REWARDS
     + '''

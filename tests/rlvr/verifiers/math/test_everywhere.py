@@ -25,6 +25,7 @@ def _verdict(number: int) -> bool | None:
 EXPECTED = [ROWS[number % 3][2] for number in range(12)]
 
 
+@pytest.mark.slow
 def test_in_threads() -> None:
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(_verdict, range(12))) == EXPECTED
