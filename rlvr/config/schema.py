@@ -154,6 +154,8 @@ _RANGES: dict[Range, tuple[str, ...]] = {
         "adam_epsilon",
         "sapo_temperature_neg",
         "sapo_temperature_pos",
+        "delta",
+        "off_policy_mask_threshold",
     ),
     Range(above=0, most=1): ("top_p",),
     Range(least=0, most=1): ("min_p", "top_entropy_quantile", "vllm_gpu_memory_utilization"),

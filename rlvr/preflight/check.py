@@ -153,6 +153,10 @@ CHECKS: tuple[Check, ...] = (
         reads=("loss_type", "use_vllm", "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
     ),
     Check(
+        compatibility.check_late_conflicts,
+        reads=("sync_ref_model", "cast_lm_head_to_fp32", "multi_objective_aggregation", "beta", "use_peft"),
+    ),
+    Check(
         compatibility.check_best_checkpoint,
         reads=("save_strategy", "eval_strategy", "load_best_model_at_end"),
     ),

@@ -195,6 +195,29 @@ def check_vespo(components: RunComponents) -> Iterator[Problem]:
         yield Problem(f"{message} Set token_truncate.", "conflicting-keys", key)
 
 
+def check_late_conflicts(components: RunComponents) -> Iterator[Problem]:
+    """Keys that TRL refuses only after the base model has been measured, or that would have no effect."""
+    settings, config = {**schema.defaults(), **components.settings}, components.config
+    syncs, is_adapter = settings["sync_ref_model"], settings["use_peft"]
+    is_tied = config is not None and getattr(config, "tie_word_embeddings", False)
+    for key, applies, why in (
+        ("sync_ref_model", syncs and is_adapter, "an adapter has no reference model of its own. Set it to false"),
+        ("sync_ref_model", syncs and not settings["beta"], "beta: 0 needs no reference model. Set beta above 0"),
+        (
+            "cast_lm_head_to_fp32",
+            settings["cast_lm_head_to_fp32"] and is_adapter and is_tied,
+            "TRL can't cast a head that shares its weights with the embeddings below an adapter. Set it to false",
+        ),
+        (
+            "multi_objective_aggregation",
+            settings["multi_objective_aggregation"] != "sum_then_normalize" and settings["scale_rewards"] == "adaptive",
+            "scale_rewards: adaptive normalises the sum. Set scale_rewards: group",
+        ),
+    ):
+        if applies:
+            yield Problem(f"{key}: {settings[key]} can't be used: {why}.", "conflicting-keys", key)
+
+
 def check_dynamic_sampling(components: RunComponents) -> list[Problem]:
     """Dynamic sampling replaces whole groups of a process, and needs a batch from one round."""
     if not components.settings.get("dynamic_sampling"):

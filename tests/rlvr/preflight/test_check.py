@@ -72,6 +72,28 @@ def test_vespo_is_refused_with_a_ratio_of_the_sequence(settings: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("settings", "key", "why"),
+    [
+        ({"sync_ref_model": True, "use_peft": True, "beta": 0.1}, "sync_ref_model", "an adapter is its own reference"),
+        ({"sync_ref_model": True, "use_peft": False}, "sync_ref_model", "no KL penalty, no reference"),
+        ({"sync_ref_model": True, "beta": 0.1, "use_peft": False}, None, "TRL trains it"),
+        (
+            {"scale_rewards": "adaptive", "multi_objective_aggregation": "normalize_then_sum"},
+            "multi_objective_aggregation",
+            "one of them would have no effect",
+        ),
+        ({"cast_lm_head_to_fp32": True}, "cast_lm_head_to_fp32", "the head of the bundled model is tied"),
+        ({"scale_rewards": "group", "multi_objective_aggregation": "normalize_then_sum"}, None, "GDPO"),
+    ],
+)
+def test_what_trl_refuses_after_the_base_is_measured_is_refused_before(
+    settings: dict[str, Any], key: str | None, why: str
+) -> None:
+    found = [problem.key for problem in compatibility.check_late_conflicts(make_components(settings))]
+    assert found == ([] if key is None else [key]), why
+
+
+@pytest.mark.parametrize(
     ("kwargs", "kind", "key", "why"),
     [
         ({"train": rows(0)}, "no-rows", "task", "empty data"),
