@@ -1,7 +1,7 @@
 """Train the bundled models with each algorithm of docs/algorithms.md, and draw accuracy by generated completions.
 
     python -m benchmarks.algorithms                # measure what results/algorithms.jsonl lacks; it can be stopped
-    python -m benchmarks.algorithms --plot         # docs/images/algorithms.svg, and the tables of docs/algorithms.md
+    python -m benchmarks.algorithms --plot         # docs/images/algorithms.svg, and the table of docs/benchmarks.md
 
 Each run is run_grpo.py with a demo recipe, `Run.settings` and the keys of a variant, in a process that is forked after
 the imports. It differs from the command in one point: no report is written. Seeds are the outermost loop, so that a
@@ -36,7 +36,7 @@ from rlvr.formatting import count
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "results" / "algorithms.jsonl"
 IMAGE = PROJECT / "docs" / "images" / "algorithms.svg"
-PAGE = PROJECT / "docs" / "algorithms.md"
+PAGE = PROJECT / "docs" / "benchmarks.md"
 SEEDS = 5
 TARGET = 0.8  # accuracy
 COLUMNS = 4  # of the plot
@@ -251,9 +251,9 @@ def by_variant(results: Sequence[Mapping[str, Any]], recipe: str) -> dict[str, l
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """The measured table of docs/algorithms.md."""
+    """The measured table of docs/benchmarks.md."""
     columns = [(recipe, by_variant(results, recipe)) for recipe in BUDGETS]
-    parts = ("at the end", f"completions to {100 * TARGET:.0f} %", "against GRPO")
+    parts = ("accuracy, %", f"completions to {100 * TARGET:.0f} %")
     head = ["algorithm", *(f"{recipe}: {part}" for recipe in BUDGETS for part in parts)]
     lines = [head, ["---"] * len(head)]
     for variant in VARIANTS:
@@ -264,23 +264,23 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def figures(variant: str, measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """The accuracy after the last update, the completions to the target, and how many more than GRPO's of its seed."""
+    """The accuracy after the last update, and the completions to the target: GRPO's, or how many more than GRPO's."""
     group = measured.get(variant, [])
     if not group:
-        return ["not measured", "–", "–"]
+        return ["not measured", "–"]
     mean, margin = mean_and_margin([100 * result["accuracy"][-1] for result in group])
-    accuracy = f"{mean:.1f} ± {margin:.1f} %" if len(group) > 2 else f"{mean:.1f} %"
+    accuracy = f"{mean:.1f} ± {margin:.1f}" if len(group) > 2 else f"{mean:.1f}"
     if len(group) != SEEDS:
         accuracy += f" ({count(len(group), 'seed')})"
     needed = {result["seed"]: completions_to(TARGET, result) for result in group}
     middle = median(needed.values())
-    cost = f"{middle:.0f}" if middle < float("inf") else f"> {max(result['completions'][-1] for result in group)}"
     grpo = {result["seed"]: completions_to(TARGET, result) for result in measured.get("GRPO", [])}
     differences = [needed[seed] - grpo[seed] for seed in needed.keys() & grpo.keys()]
     if variant == "GRPO" or len(differences) < 3 or not all(map(isfinite, differences)):
-        return [accuracy, cost, "–"]
+        most = max(result["completions"][-1] for result in group)
+        return [accuracy, f"{middle:.0f}" if isfinite(middle) else f"> {most}"]
     mean, margin = mean_and_margin(differences)
-    return [accuracy, cost, f"{round(mean):+d} ± {margin:.0f}".replace("-", "−")]
+    return [accuracy, f"{round(mean):+d} ± {margin:.0f}".replace("-", "−")]
 
 
 def renew(page: str, results: Sequence[Mapping[str, Any]]) -> str:
@@ -339,7 +339,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds 0 to this one, exclusive")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--runs", type=Path, default=PROJECT / "runs" / "algorithms", help="folder of logs and runs")
-    parser.add_argument("--plot", action="store_true", help="write the plot and the table of the page, train nothing")
+    parser.add_argument("--plot", action="store_true", help="write the plot and the table, train nothing")
     options = parser.parse_args()
     if options.plot:
         results = read_results()

@@ -2,7 +2,7 @@
 
     environment: {name: code_repair, options: {attempts: 3, attempt_cost: 0.2}}
 
-The columns are those of the rewards for programs (docs/code-rewards.md), and two more:
+The columns are those of the rewards for programs (docs/verifiers.md#programs), and two more:
 
     faulty_program   the program to repair. Without it, the first attempt is the model's own program.
     public_tests     tests whose inputs and expected outputs the model may see when they fail

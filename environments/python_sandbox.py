@@ -2,8 +2,8 @@
 
     environment: {name: python_sandbox, options: {time_s: 5}}
 
-The columns are those of the rewards for programs (docs/code-rewards.md): `tests`, and as needed `entry_point`,
-`prefix`, `checker`, `comparison`, `tolerance`, `time_s` and `memory_mb`. docs/sandbox.md says what programs can't do.
+The columns are those of the rewards for programs (docs/verifiers.md#programs): `tests`, and as needed `entry_point`,
+`prefix`, `checker`, `comparison`, `tolerance`, `time_s` and `memory_mb`. docs/verifiers.md says what programs can't do.
 
 The reward is the share of the tests that the submitted program passes; without a submission it is 0. The model learns
 how many tests passed and no more: neither inputs nor expected outputs, nor what its program wrote during a test.

@@ -1,10 +1,10 @@
 """Share of a problem's tests that the program in a completion passes, run in the sandbox.
 
-    tests: [{"input": "1 2\n", "output": "3\n"}]      # a column of the data; or calls, or asserts: docs/code-rewards.md
+    tests: [{"input": "1 2\n", "output": "3\n"}]      # a column of the data; or calls, or asserts: docs/verifiers.md
 
-The program is the last complete code block of the model's own turn. If the tests name functions, their use may follow.
-It sees neither the expected outputs nor anything else of the machine (docs/sandbox.md). A completion without a program
-scores 0, and so does one that does not compile.
+The program is the last complete code block of the model's own turn. If the tests name functions, a block that only uses
+the functions may follow. The program sees neither the expected outputs nor anything else of the machine
+(docs/verifiers.md). A completion without a program scores 0, and so does a program that does not compile.
 
 Known weakness: few or weak tests. A program that prints the one expected answer passes a problem with one test. If the
 prompt shows tests, judge by others (`tests`, not `public_tests`). A share also rewards wrong programs for the easy

@@ -1,6 +1,6 @@
 """Reward a right final answer: 1 or 0; numbers are compared exactly, expressions by algebra.
 
-docs/math-rewards.md lists what counts as right.
+docs/verifiers.md#math-answers lists what counts as right.
 """
 
 from __future__ import annotations

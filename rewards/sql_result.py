@@ -4,7 +4,7 @@
     gold_query: SELECT count(*) FROM sales             # and the query whose rows are right
 
 The query is the last complete code block of the model's own turn, or the whole turn if there is none. It runs on a copy
-of the database in the sandbox (docs/sandbox.md), which it can only read. Rows are compared as a multiset, in order if
+of the database in the sandbox (docs/verifiers.md), which it can only read. Rows are compared as a multiset, in order if
 `gold_query` ends in ORDER BY. Names of columns don't count; their order, types and NULL do. Numbers are equal if they
 differ by rounding alone (1e-9).
 

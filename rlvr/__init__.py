@@ -1,6 +1,6 @@
 """GRPO with verifiable rewards on Hugging Face TRL: the library behind run_grpo.py.
 
-These are the public names; docs/api.md describes them. They load on first use, so `import rlvr` loads neither torch
+docs/reference/python-api.md describes these public names. They load on first use, so `import rlvr` loads neither torch
 nor TRL.
 """
 

@@ -36,7 +36,7 @@ def silence_libraries() -> None:
         # Database migrations of a fresh MLflow store, forty lines at level INFO.
         "MLFLOW_LOGGING_LEVEL": "ERROR",
         # Idle threads of torch sleep. By default they spin, and take the cores from the threads that they wait for
-        # where other processes run: a step took up to 15 times longer (docs/launchers.md).
+        # where other processes run: a step took up to 15 times longer.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
     for name, value in defaults.items():

@@ -4,7 +4,7 @@
     echo "/row 3" | python scripts/chat.py runs/demo-arithmetic
 
 "/row N" asks a held-out row, and the metric of the run scores the answers. Ctrl-D ends. Any recipe key can be
-overridden: --evaluation.max_new_tokens 400, --model_name_or_path FOLDER if the base has moved. docs/chat.md says more.
+overridden: --evaluation.max_new_tokens 400, --model_name_or_path FOLDER if the base has moved. See docs/quickstart.md.
 
 Exit codes: 0 done, 2 the run has not finished, or its base or an option is wrong, 130 Ctrl-C.
 """

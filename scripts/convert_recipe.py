@@ -4,7 +4,7 @@
     python scripts/convert_recipe.py config_demo.yaml --out my-recipe.yaml
 
 It prints what it mapped, what it dropped and why, and what is left to choose. Without --out, the recipe goes to
-standard output. docs/coming-from.md has the tables.
+standard output. docs/migrate.md has the tables.
 
 Exit codes: 0 converted; 2 the file can't be read or converted, or OUT exists.
 """

@@ -10,7 +10,7 @@
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
 completions (parquet) to --output; a sweep writes sweep.json. In a run's own folder the report is written again. A run
-that is in MLflow or W&B gets the results there (docs/tracking.md). Any recipe key can be overridden, as with
+that is in MLflow or W&B gets the results there (docs/monitoring.md). Any recipe key can be overridden, as with
 run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
 Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.

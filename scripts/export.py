@@ -8,7 +8,7 @@
 
 The export is loaded as a user loads it, and answers the held-out rows of the run with the same prompts, decoding and
 verifier. DIR/export.json has each file's sha256 and the paired difference. An export that is worse than chance allows
-is refused. docs/export.md describes what is written and the limits.
+is refused. docs/export-publish.md describes what is written and the limits.
 
 Exit codes: 0 written; 1 refused, since it is worse than the run; 2 the run, the base or an option is wrong; 130
 interrupted. Nothing is left behind unless it is 0.
@@ -77,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
             record = export_run(options.run_dir, options.out, plan)
     except ExportRefused as refusal:
         _show(refusal.record, options)
-        console.error(f"The export is refused: {refusal}. docs/export.md has causes. --allow_worse keeps the export.")
+        console.error(
+            f"The export is refused: {refusal}. docs/export-publish.md has causes. --allow_worse keeps the export."
+        )
         return 1
     _show(record, options)
     if not options.json:

@@ -5,7 +5,7 @@
     python scripts/publish.py exported/ --repo user/name                          # what scripts/export.py wrote
 
 All files are listed and scanned before one is sent: a secret or a path of this machine refuses the upload. The files
-arrive in one commit. After a cut connection the same command sends only what is missing. docs/publish.md has the rest.
+arrive in one commit. After a cut connection the same command sends only what is missing. See docs/export-publish.md.
 
 Exit codes: 0 published, or nothing against it; 2 refused before anything was sent; 1 the upload failed.
 """

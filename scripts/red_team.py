@@ -7,7 +7,7 @@
 
 It needs neither a model nor a GPU. It tries a list of texts on rows of the task. With a run directory, it also tries
 the completions of the run, and writes red_team.json there. Any recipe key can be overridden, as with run_grpo.py.
-docs/red-team.md explains the table.
+docs/rewards.md#attack-the-rewards-of-a-recipe explains the table.
 
 Exit codes: 0 the rewards hold or are lenient; 1 they are broken; 2 the recipe or an option is wrong.
 """

@@ -5,7 +5,7 @@
     python scripts/report.py runs/a runs/b --out comparison.html
 
 The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced. While a
-run is in progress, only --out outside its directory is allowed. docs/report.md describes the page. Exit codes:
+run is in progress, only --out outside its directory is allowed. docs/evaluation.md describes the page. Exit codes:
 0 written; 2 there is no such run directory, or the page can't be written.
 """
 

@@ -6,7 +6,7 @@
 
 Give run directories or files of records. A run without a record, or with one that was changed, is left out with the
 reason. A run whose files differ from its record is marked with "!". Runs that answered other held-out rows, or were
-measured in another way, are in tables of their own. docs/results.md describes a record.
+measured in another way, are in tables of their own. docs/evaluation.md#records-and-tables-of-runs describes a record.
 
 Exit codes: 0 all runs have records that fit; 1 some have not; 2 no run has, or the file can't be written.
 """

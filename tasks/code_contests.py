@@ -1,7 +1,7 @@
 """Load CodeContests: 13,610 problems of programming contests with tests, in a band of difficulty.
 
 Two formats are read (rlvr/data/code/contest_problems.py). The prompt is a chat message for the model's own template.
-Private tests score a program. Problems that cannot be scored fairly are dropped and counted by reason; docs/tasks.md
+Private tests score a program. Problems that cannot be scored fairly are dropped and counted by reason; docs/data.md
 has the error rates of these rules.
 """
 

@@ -8,7 +8,7 @@
 
 Without a template, data with a `prompt` column (text, or a list of chat messages) is used as it is, such as the files
 of scripts/prepare_data.py. Rows of APPS or TACO (column `input_output`) get the columns of the code rewards
-(docs/tasks.md).
+(docs/data.md).
 """
 
 from __future__ import annotations

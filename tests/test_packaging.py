@@ -63,7 +63,7 @@ def test_every_base_and_development_dependency_is_pinned_within_its_range() -> N
 
 def test_every_extra_has_a_comment_and_a_line_in_the_documentation() -> None:
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "quickstart.md").read_text(encoding="utf-8")
     for name in EXTRAS:
         assert re.search(rf"^#.*\n{name} = ", text, re.MULTILINE), name
         assert f"| `{name}` |" in page, name

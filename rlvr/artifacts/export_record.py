@@ -1,6 +1,6 @@
 """export.json: what an exported model is, and how its answers compare with those that the run measured.
 
-It lists each file with its sha256, and has a digest of itself. It names no path, host or user (docs/export.md).
+It lists each file with its sha256, and has a digest of itself. It names no path, host or user (docs/export-publish.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMAT = 1  # increase it if an older version would misread a record
 
 @dataclass(frozen=True)
 class Remeasurement:
-    """One artifact, loaded as a user loads it and asked the rows of the run again (docs/export.md has the fields).
+    """One artifact, loaded as a user loads it and asked the rows of the run again.
 
     Attributes:
         file: the file that was asked; "" for the whole folder.
@@ -44,7 +44,7 @@ class Remeasurement:
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """The content of export.json (docs/export.md).
+    """The content of export.json (docs/export-publish.md).
 
     Attributes:
         kind: "merged", "gguf" or "adapter".

@@ -68,7 +68,7 @@ def open_run(folder: Path, overrides: Sequence[str] = ()) -> FinishedRun:
     if status not in (None, "done"):
         raise InputError(
             f"The run {folder} has not finished: its status is {status}. Continue it with the command that "
-            "started it (docs/resume.md).",
+            "started it (docs/training.md).",
             kind="run-not-finished",
             path=folder,
         )

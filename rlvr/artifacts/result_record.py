@@ -42,7 +42,7 @@ _OF_A_CHECKPOINT = ("training_args.bin", "trainer_state.json", "complete.json")
 
 @dataclass(frozen=True)
 class ResultRecord:
-    """The content of result.json (docs/results.md has the fields)."""
+    """The content of result.json (docs/evaluation.md#records-and-tables-of-runs has the fields)."""
 
     recipe: str
     recipe_digest: str

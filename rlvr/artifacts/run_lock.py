@@ -2,7 +2,7 @@
 
 The lock is a POSIX record lock (`fcntl`) on a file beside the directory: it stays in place if the directory is renamed.
 The kernel releases it when the locking process ends, by `kill -9` too. A forked child does not inherit it, as it would
-inherit `flock`, so workers that outlive their run don't keep it. docs/resume.md states which file systems support it.
+inherit `flock`, so workers that outlive their run don't keep it. docs/training.md states which file systems support it.
 """
 
 from __future__ import annotations

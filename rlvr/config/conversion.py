@@ -85,7 +85,7 @@ def convert(path: Path) -> Conversion:
             cause = f"is a configuration of {program.name}, which can't be converted. {program.instead}"
         elif {"task", "rewards"} & content.keys():
             cause = "is a recipe of this project already"
-        raise InputError(f"{path} {cause}. See docs/coming-from.md.", kind="not-convertible", path=path)
+        raise InputError(f"{path} {cause}. See docs/migrate.md.", kind="not-convertible", path=path)
     return _Converter(path, content, program).convert()
 
 
@@ -186,7 +186,7 @@ class _Converter:
             known = foreign_rewards.REWARDS.get(name.removeprefix("trl.rewards."))
             ours = known.name if known is not None else name
             if known is None and "." not in name:
-                self._drop(f"reward {name}", "no reward of ours means the same; see docs/write-a-reward.md")
+                self._drop(f"reward {name}", "no reward of ours means the same; see docs/rewards.md")
                 continue
             entry = entries.setdefault(ours, {"name": ours, "weight": 0.0})
             options = known.options(content) if known is not None else {}
@@ -275,7 +275,7 @@ class _Converter:
             )
         elif "tests" not in columns and any(reward["name"] == "code_execution" for reward in rewards):
             self._ask(
-                "task.columns", "make a column tests of verification_info, and add tests: tests (docs/coming-from.md)"
+                "task.columns", "make a column tests of verification_info, and add tests: tests (docs/migrate.md)"
             )
         return columns
 

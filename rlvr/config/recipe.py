@@ -371,7 +371,7 @@ def _foreign_problems(text: RecipeText, program: foreign_keys.Program) -> list[P
     """What to do with a configuration of another program, and the successor of each of its keys."""
     path = text.path
     fix = program.instead or f"`python scripts/convert_recipe.py {path} --out NEW.yaml` writes the recipe of it"
-    message = f"{path} is a configuration of {program.name}. {fix}. docs/coming-from.md maps keys, files and metrics."
+    message = f"{path} is a configuration of {program.name}. {fix}. docs/migrate.md maps keys, files and metrics."
     foreign = Problem(message, "foreign-recipe", path=str(path))
     if not program.keys:
         return [foreign]

@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """
     text = _read_text(path)
     if text.startswith("#!") or path.suffix == ".sh":
-        raise _invalid(path, "this is a shell script. docs/coming-from.md maps the flags of OpenRLHF and veRL to keys")
+        raise _invalid(path, "this is a shell script. docs/migrate.md maps the flags of OpenRLHF and veRL to keys")
     try:
         content, lines = parse_yaml(text)
     except DuplicateKeyError as error:

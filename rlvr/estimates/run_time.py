@@ -6,7 +6,7 @@ added to this. Training is bound by arithmetic: 6 operations a weight and token,
 activation checkpointing, 2 fewer with an adapter, whose frozen weights need no gradients ("Scaling Laws for Neural
 Language Models", arXiv:2001.08361, section 2.1, and arXiv:2205.05198). Real programs reach a part of a GPU's speed, and
 that part is the assumption: `FAST` and `SLOW`. Their launches and their arithmetic contain what was measured on an H100
-(docs/estimates.md).
+(docs/training.md).
 
 Not included: rewards, loading, evaluation, checkpoints, and communication between GPUs.
 """
@@ -36,7 +36,7 @@ class Utilisation:
     length: float  # mean completion length, as a share of the maximum
 
 
-# Milliseconds as measured on an H100 (docs/estimates.md): 0.8 without an adapter, 2.0 with LoRA, 2.5 with QLoRA.
+# Milliseconds as measured on an H100 (docs/training.md): 0.8 without an adapter, 2.0 with LoRA, 2.5 with QLoRA.
 FAST = Utilisation(0.8, 0.4, 0.5, 0.05, adapter_launch_ms=1.0, vllm_adapter_launch_ms=0.05, length=MEAN_LENGTH)
 SLOW = Utilisation(0.4, 0.15, 1.5, 0.2, adapter_launch_ms=2.0, vllm_adapter_launch_ms=0.2, length=1.0)
 

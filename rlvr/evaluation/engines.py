@@ -221,7 +221,7 @@ def check_engine(name: str, recipe: Recipe, processes: int = 1) -> None:
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "--engine vllm: vLLM is not installed. It needs a GPU and its own environment (pip install -e '.[vllm]', "
-            "docs/launchers.md). Without --engine, transformers generates, which is slower.",
+            "docs/training.md). Without --engine, transformers generates, which is slower.",
             kind="package-not-installed",
             key="--engine",
         )

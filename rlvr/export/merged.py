@@ -1,8 +1,8 @@
 """Write weights: an adapter merged into its base, as the run computed it, or the adapter alone.
 
 A quantised base is dequantised before the merge, and not replaced by the weights from before quantisation: the adapter
-was trained on the quantised ones, and on others it answers differently (docs/export.md has figures). PEFT's own merge
-into a 4-bit base would round the sum to 4 bits again.
+was trained on the quantised ones, and on others it answers differently. PEFT's own merge into a 4-bit base would
+round the sum to 4 bits again.
 """
 
 from __future__ import annotations

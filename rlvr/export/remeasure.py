@@ -44,7 +44,7 @@ LIKELIHOOD_ROWS = 32
 
 
 class Limits(NamedTuple):
-    """An export is refused beyond these; docs/export.md has the reasons.
+    """An export is refused beyond these; docs/export-publish.md has the reasons.
 
     Attributes:
         least_same: the share of rows with the same greedy answer.

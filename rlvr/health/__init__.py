@@ -1,9 +1,9 @@
 """Find problems in a run's metrics, with their cause and fix.
 
     health_line(read_metrics(path), settings=recipe.as_dict())
-    "alarm: 100 % of the completions are cut off. Raise max_completion_length (8), or …. See docs/metrics.md#…"
+    "alarm: 100 % of the completions are cut off. Raise max_completion_length (8), or …. See docs/monitoring.md#…"
 
-Pure functions of the lines of metrics.jsonl. docs/metrics.md explains every metric and the source of its thresholds.
+Pure functions of the lines of metrics.jsonl. docs/monitoring.md explains every metric and the source of its thresholds.
 No check uses the loss: the advantages of a group sum to 0, so the loss stays near 0 whether the model learns or not.
 
 The checks avoid false alarms. A finding needs several lines, a level is left later than it is entered, a change must

@@ -31,10 +31,10 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
             level, kind, cause = "note", "mostly-solved", "most are solved"
             fix = "Take harder rows, or stop when the validation no longer rises."
         else:
-            kind, cause, fix = "too-easy", "the task is too easy", "Take harder rows (pass_rates, docs/sampling.md)."
+            kind, cause, fix = "too-easy", "the task is too easy", "Take harder rows (pass_rates, docs/algorithms.md)."
     elif position is not None and position < 0.2:
         kind, cause = "too-hard", "the task is too hard"
-        fix = "Take easier rows (pass_rates, docs/sampling.md), or reward partial solutions."
+        fix = "Take easier rows (pass_rates, docs/algorithms.md), or reward partial solutions."
         if unearned or run.recent("reward") == 0:
             cause = "the task is too hard, or the reward does not find the answers"
             fix = f"Read some completions and their scores (scripts/score.py --config RECIPE RUN --why 0). {fix}"
@@ -46,7 +46,7 @@ def no_spread(run: RunMetrics) -> Iterator[Finding]:
         fix = f"Raise {run.key('temperature')}."
     else:
         kind, cause = "too-easy-or-too-hard", "the prompts are too easy or too hard"
-        fix = "Filter the rows (pass_rates, docs/sampling.md), or set dynamic_sampling."
+        fix = "Filter the rows (pass_rates, docs/algorithms.md), or set dynamic_sampling."
     share = percent(run.recent("frac_reward_zero_std"))
     problem = f"in {share} of the groups all rewards are equal, at a mean reward of {reward}: {cause}"
     yield Finding(level, kind, "frac_reward_zero_std", problem, fix, since)

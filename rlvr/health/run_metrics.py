@@ -53,7 +53,7 @@ class Finding:
     def page(self) -> str:
         """The section that explains the metric. All rewards share one."""
         anchor = re.sub(r"^rewards/.+/(?:mean|std|min|max)$", "rewards-name", self.metric).replace("/", "-")
-        return f"docs/metrics.md#{anchor}"
+        return f"docs/monitoring.md#{anchor}"
 
     def __str__(self) -> str:
         return f"{self.problem}. {self.fix} See {self.page}"

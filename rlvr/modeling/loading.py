@@ -66,7 +66,7 @@ def _adapter_instead(name: str, file: Path) -> InputError:
         "adapter-as-model",
         f"model_name_or_path: {name} is an adapter, not a whole model: all its weights would be frozen"
         + (f". For a new adapter of its base, set model_name_or_path: {base}" if base else "")
-        + ". To train the adapter further, continue its run (docs/resume.md), or merge it into its base "
+        + ". To train the adapter further, continue its run (docs/training.md), or merge it into its base "
         "(merge_and_unload of PEFT, then save_pretrained with the tokenizer) and name the merged folder.",
     )
 

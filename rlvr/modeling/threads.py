@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 # With two cores and two threads, generating and training are faster than with one from a hidden size of 256 on, and
-# slower at 64 and 128 (docs/launchers.md).
+# slower at 64 and 128.
 MIN_HIDDEN_SIZE = 256
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 

@@ -257,7 +257,7 @@ class _Contract:
         elif len(wrong) > MOST_REFUSED * len(references) and self.task.gold is None:
             yield Problem(
                 f"{name} does not score the bare {self.task.answer} 1, so its reference answers are left out. Declare "
-                'them in the task, such as `gold: "The answer is {final_answer}."` (docs/tasks.md).',
+                'them in the task, such as `gold: "The answer is {final_answer}."` (docs/data.md).',
                 "undeclared-gold",
                 key,
                 level="note",

@@ -41,7 +41,7 @@ def contact_services(recipe: Recipe, scorer: Scorer, *, required: bool) -> Itera
 
 def _fix(recipe: Recipe, where: str) -> str:
     if is_on_ray(where):
-        return "Start a cluster (ray start --head), or correct RAY_ADDRESS or `where` (docs/ray.md)."
+        return "Start a cluster (ray start --head), or correct RAY_ADDRESS or `where` (docs/remote-rewards.md#ray)."
     url = urlsplit(addresses(where)[0])
     host = "" if is_loopback(url.hostname or "") else " --host 0.0.0.0"
     port = "" if url.port == DEFAULT_PORT or url.scheme == "https" else f" --port {url.port}"

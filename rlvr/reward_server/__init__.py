@@ -4,5 +4,5 @@
 
 A request passes `server` (uvicorn), `guard` (key, number, size, time), `app` (paths and JSON) and `service` (scores,
 checks, judgements). `served_rewards` and `judge_service` call worker processes (`server_worker`).
-The client is rlvr/scoring/backends/http_backend.py. docs/reward-server.md describes its use.
+The client is rlvr/scoring/backends/http_backend.py. docs/remote-rewards.md describes its use.
 """

@@ -8,7 +8,7 @@
 
 The server computes only the rewards that it was started with. Requests need its key: without another one it makes a key
 in a file of this user, where runs on this machine find it. SIGTERM or Ctrl-C stops it after the requests in progress.
-See docs/reward-server.md. Exit codes: 0 stopped; 2 wrong arguments.
+See docs/remote-rewards.md. Exit codes: 0 stopped; 2 wrong arguments.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def missing_key_warning(recipe: Recipe, settings: SageMakerSettings) -> Problem 
         return None
     message = (
         f"{', '.join(names)}: the job has no key for reward servers outside of it, which refuse requests without their "
-        "key. Store it in AWS Secrets Manager, and set sagemaker: {rewards_key_secret_arn: …} (docs/reward-server.md)."
+        "key. Store it in AWS Secrets Manager, and set sagemaker: {rewards_key_secret_arn: …} (docs/remote-rewards.md)."
     )
     return Problem(message, kind="missing-rewards-key", key="rewards_key_secret_arn", level="warning")
 

@@ -47,7 +47,7 @@ _VLLM_NOTE = (
 )
 _AUTO_NOTE = (
     "rollouts: auto generates with transformers in Amazon's image, which has no vLLM. --rollouts vllm installs it: "
-    "about 1 GB to download on each training host, then faster steps (docs/vllm.md)."
+    "about 1 GB to download on each training host, then faster steps (docs/training.md)."
 )
 _EXCLUDED = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
 _MAX_SCANNED = 256 * 2**20  # bytes of a model's folder and of data that are scanned for secrets

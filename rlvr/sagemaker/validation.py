@@ -146,7 +146,7 @@ def _host_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Prob
     if not settings.groups:
         yield Problem(
             "No instance type: add --instance_type ml.g6e.12xlarge (or sagemaker: {instance_type: …} in the recipe). "
-            "docs/estimates.md says which GPUs a recipe fits on.",
+            "docs/training.md says which GPUs a recipe fits on.",
             kind="no-instance-type",
             key="instance_type",
         )

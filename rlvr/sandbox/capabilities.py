@@ -6,7 +6,7 @@
              reads cannot be confined.
     weak     resource limits only. Refused unless weak sandboxes are allowed explicitly.
 
-docs/sandbox.md describes what each mechanism stops. The level is logged and kept in a run's metadata.
+docs/verifiers.md#sandbox describes what each mechanism stops. The level is logged and kept in a run's metadata.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Compiler:
             raise SandboxUnavailable(
                 f"Compilers can't be confined here ({capabilities.describe()}): a program could include any file while "
                 "it is compiled. Use a kernel with Landlock (5.13 or newer), or accept the risk with "
-                "allow_weak_sandbox: true (docs/sandbox.md).",
+                "allow_weak_sandbox: true (docs/verifiers.md#sandbox).",
                 kind="compiler-not-confined",
             )
         # Without Landlock the compiler gets a root that holds only itself and its working folder.

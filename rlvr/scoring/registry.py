@@ -142,7 +142,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         if not callable(target):
             raise InputError(
                 f"{where} is no reward function: it has no parameter `completions`. "
-                "docs/write-a-reward.md shows what one looks like.",
+                "docs/rewards.md shows what one looks like.",
                 kind="not-a-reward",
                 key=spec.name,
             )

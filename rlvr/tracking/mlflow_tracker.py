@@ -9,7 +9,7 @@ The process sends new lines of metrics.jsonl. So nothing is queued in memory, an
 
 transformers' own callback talks to the server in the training loop, and TRL adds 3 (accumulation steps) + 3 calls per
 step that each wait for an answer. A thread is no alternative: opening a store takes seconds of Python, which hold the
-GIL. docs/tracking.md is for users.
+GIL. docs/monitoring.md is for users.
 """
 
 from __future__ import annotations

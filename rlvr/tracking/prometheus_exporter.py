@@ -4,7 +4,7 @@
 
 Serves /metrics with the last values of one run directory, or of all run directories in a folder. It reads metrics.jsonl
 when Prometheus scrapes it, so training never waits. Steps between two scrapes are in metrics.jsonl only. It listens on
-loopback by default, and answers without a key. See docs/dashboards.md. Exit codes: 0 stopped; 2 wrong arguments.
+loopback by default, and answers without a key. See docs/monitoring.md. Exit codes: 0 stopped; 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         text = "1 for the status in run.json: running, interrupted, failed, trained or done."
         status = GaugeMetricFamily("grpo_training_status", text, labels=("run", "status"))
-        text = "The last value of a metric, by its name in metrics.jsonl (docs/metrics.md)."
+        text = "The last value of a metric, by its name in metrics.jsonl (docs/monitoring.md)."
         metric = GaugeMetricFamily("grpo_training_metric", text, labels=("run", "name"))
         # The real name of the folder, which may be given as ".". Prometheus rejects a name that comes twice.
         runs = {folder.resolve().name: folder for folder in self._active_runs()}

@@ -46,7 +46,7 @@ class RecipeTrainer(TrlSeam):
     5. Where vLLM or a merged copy samples, a check that it samples from the policy (rlvr/training/rollout_check.py).
     6. Rewards that apply to some tasks of a mixture alone (rlvr/data/mixture.py). Elsewhere they are NaN, which TRL
        leaves out of sums, normalisations and means.
-    7. Metrics that TRL doesn't log (docs/metrics.md), and validation that decodes greedily.
+    7. Metrics that TRL doesn't log (docs/monitoring.md), and validation that decodes greedily.
     8. Checkpoints that are complete or absent, and continue a run bit for bit (rlvr/training/checkpoint_writer.py).
     9. Micro-batches with less padding, and a shuffle of their own (rlvr/training/micro_batches.py).
 

@@ -34,7 +34,7 @@ from rlvr.training.rollout_check import FIRST_LIMIT, Difference, RolloutError, d
 from rlvr.training.trl_seam import TrlSeam
 from rlvr.training.whole_weights import dequantised, plain_name, quantisation, whole
 
-LIMIT = 0.1  # of a logit in the first generation, for `auto`; docs/vllm.md has the measurements
+LIMIT = 0.1  # of a logit in the first generation, for `auto`
 ADAPTER = "adapter"
 
 

@@ -9,7 +9,7 @@ Rounding and quantisation move the logits, which moves a token's log probability
 statistic is therefore sum |difference| / sum (1 - p): roughly the difference of a logit, whatever the entropy. Data
 types and quantisation explain its value before the first update. Where a later value is far above that, one forward
 pass without the adapter tells a fault from rounding: rounding grows with the weights, but stays a small share of what
-the adapter changes. docs/vllm.md has the measurements.
+the adapter changes.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class RolloutCheck:
                     f"{sampler(trainer)} samples from another model than the trainer's: before any update their log "
                     f"probabilities of the same tokens differ by {found}; data types and quantisation explain up to "
                     f"{first_limit:g} of a logit. Likely causes: another base or revision, another tokenizer or chat "
-                    "template, or weights that were not loaded. Compare them, and read some completions. docs/vllm.md "
-                    "describes the check; rollout_check_steps: 0 turns it off.",
+                    "template, or weights that were not loaded. Compare them, and read some completions. "
+                    "docs/training.md describes the check, and rollout_check_steps: 0 turns it off.",
                     "wrong-base",
                 )
             self.expected = found.logit
@@ -131,7 +131,7 @@ class RolloutCheck:
             f"{who} does not sample from the policy that is trained: at step {trainer.state.global_step} their log "
             f"probabilities of the same tokens differ by {found}, but by {self.expected:.2g} of a logit before the "
             f"first update. Likely cause: {cause} Set {fix}, and report the fault with "
-            "this message. docs/vllm.md describes the check; rollout_check_steps: 0 turns it off.",
+            "this message. docs/training.md describes the check; rollout_check_steps: 0 turns it off.",
             kind,
         )
 

@@ -21,7 +21,8 @@ FOLDER = REPOSITORY / "dashboards"
 DASHBOARD = json.loads((FOLDER / "grafana" / "grpo.json").read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
-BLOCKS = re.findall(r"^```bash\n(.*?)\n```$", (REPOSITORY / "docs" / "dashboards.md").read_text(), re.M | re.S)
+PAGE = (REPOSITORY / "docs" / "monitoring.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```bash\n(.*?)\n```$", PAGE, re.M | re.S)
 COMMANDS = [command for block in BLOCKS for command in block.replace("\\\n", "").splitlines()]
 
 
@@ -50,8 +51,7 @@ def test_every_metric_of_the_dashboard_is_on_a_page(server: RewardServer, tmp_pa
     work(server)
     pages = server.get("/metrics")[1] + generate_latest(Exporter(tmp_path)).decode()
     exported = set(re.findall(r"^(\w+)[{ ]", pages, re.M)) | {"up"}
-    page = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
-    known = [*re.findall(r"`([^`\n]+)`", page), "step", "time", "code_execution/verdict_ac"]
+    known = [*re.findall(r"`([^`\n]+)`", PAGE), "step", "time", "code_execution/verdict_ac"]
     for expression in EXPRESSIONS:
         used = re.findall(r"(\w+){", expression)
         assert used and set(used) <= exported, expression

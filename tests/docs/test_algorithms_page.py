@@ -1,4 +1,4 @@
-"""docs/algorithms.md: its keys are those that were measured and that a recipe accepts; its figures are in results/."""
+"""docs/algorithms.md has the keys that were measured and that a recipe accepts; docs/benchmarks.md has the figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr.config.recipe import load_recipe
 from rlvr.training.trl_config import check_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = algorithms.PAGE.read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "algorithms.md").read_text(encoding="utf-8")
 # Names and keys of the rows of the first table.
 TABLE = re.findall(r"^\| \[([^\]]+)\]\([^)]*\) \| (`\w+: .*?`) \|", PAGE, re.MULTILINE)
 
@@ -39,9 +39,19 @@ def test_every_loss_type_is_described() -> None:
     assert {keys_of(cell)["loss_type"] for _, cell in TABLE} == set(schema.CHOICES["loss_type"])
 
 
+def test_the_defaults_of_the_page_are_those_of_trl() -> None:
+    """Of the sentence with the defaults, and of the tables with a column of defaults."""
+    _, _, sentence = PAGE.partition("a recipe has the defaults of TRL:")
+    written = keys_of(sentence.partition("\n\n")[0])
+    cells = re.findall(r"^\| `(\w+)` \| ([\w.]+) \|", PAGE, re.MULTILINE)
+    written |= {key: None if value == "none" else YAML(typ="safe").load(value) for key, value in cells}
+    assert len(cells) >= 7 and len(written) >= 13
+    assert written == {key: schema.defaults()[key] for key in written}
+
+
 def test_the_measured_table_is_that_of_the_results() -> None:
-    results = algorithms.read_results()
-    assert algorithms.renew(PAGE, results) == PAGE
+    results, page = algorithms.read_results(), algorithms.PAGE.read_text(encoding="utf-8")
+    assert algorithms.table(results) in page and algorithms.renew(page, results) == page
     digests = {(result["recipe"], result["variant"], result["seed"]): result["digest"] for result in results}
     assert len(digests) == len(results), "a run is there once"
 

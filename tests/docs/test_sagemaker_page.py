@@ -53,16 +53,20 @@ def test_it_names_all_commands() -> None:
     assert set(re.findall(r"sagemaker\.py (\w+)", "".join(BLOCKS))) == commands
 
 
-def test_its_table_has_all_keys_and_their_defaults() -> None:
-    table = PAGE.split("## The `sagemaker:` section")[1].split("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
-    written = [key for row in rows for key in re.findall(r"`(\w+)`", row[0])]
+def test_it_says_before_the_first_command_that_no_account_was_used() -> None:
+    assert "**No AWS account was used: the SageMaker path ran against an emulator.**" in PAGE.partition("```")[0]
+
+
+def test_its_keys_exist_and_have_the_written_defaults() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(SageMakerSettings)}
-    assert sorted(written) == sorted(fields)
-    defaults = {row[0].strip("`"): row[1] for row in rows if "," not in row[0]}
-    for name in ("max_runtime_s", "keep_alive_s", "retries", "volume_gb"):
-        assert defaults[name] == str(fields[name])
-    assert f"`{fields['prefix']}`" in table and f"arn:aws:s3:::amzn-s3-demo-bucket/{fields['prefix']}/*" in (
+    table = PAGE.split("## Settings of a job")[1].split("\n### ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    for keys, default, _ in rows:
+        for key, value in zip(re.findall(r"`(\w+)`", keys), default.split(", "), strict=True):
+            if value != "by the hosts":
+                assert value == {None: "none"}.get(fields[key], str(fields[key]).lower()), key
+    assert set(re.findall(r"--sagemaker\.(\w+)", PAGE)) <= fields.keys()
+    assert f"arn:aws:s3:::amzn-s3-demo-bucket/{fields['prefix']}/*" in (
         REPOSITORY / "docs" / "sagemaker" / "execution-role-policy.json"
     ).read_text(encoding="utf-8")
 

@@ -110,7 +110,7 @@ def test_the_run_directory_is_whole(demo: Demo) -> None:
     assert record.tokens["trained"] > record.tokens["generated"] > 60 * 64 * 20
     published = read_record(REPOSITORY / "results" / "demo-arithmetic-seed0.json")
     assert (record.recipe_digest, record.base_digest) == (published.recipe_digest, published.base_digest), (
-        "the recipe or its model has changed: measure it again (docs/results.md)"
+        "the recipe or its model has changed: measure it again (docs/evaluation.md#records-and-tables-of-runs)"
     )
     completions = {path.name for path in (run / "completions").iterdir()}
     assert {"completions_00001.parquet", f"completions_{steps:05d}.parquet"} <= completions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from rlvr.config.recipe import load_recipe
 from rlvr.data.io import write_rows
 from rlvr.environments.loading import load_environments
 from rlvr.estimates import parameters
+from rlvr.preflight import batch_checks
+from rlvr.preflight.components import RunComponents
 from rlvr.scoring.registry import load_rewards, load_task
 from rlvr.training.callbacks import read_metrics
 from scripts import make_own_task
@@ -142,6 +145,24 @@ def test_a_recipe_opens_with_model_launch_override_and_expected_result(path: Pat
     for word in ("Trains", "Hardware", "Model", "Launch", "Override", "Expect"):
         assert re.search(rf"^#   {word} ", head, re.MULTILINE), f"{word} is missing"
     assert f"recipes/{path.name}" in head, "the launch command names the recipe itself"
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_commands_of_a_header_make_whole_batches(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").split("\n\n")[0].replace("\\\n#", " ")
+    commands = re.findall(r"^#(?:   Launch)? +((?:accelerate launch|python) .*run_grpo\.py .*)$", head, re.MULTILINE)
+    assert commands
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        processes = 1
+        if "--config_file" in words:
+            launcher = REPOSITORY / words[words.index("--config_file") + 1]
+            processes = yaml.safe_load(launcher.read_text(encoding="utf-8"))["num_processes"]
+        if "--num_processes" in words:
+            processes = int(words[words.index("--num_processes") + 1])
+        recipe = load_recipe(path, words[words.index("--config") + 2 :])
+        components = RunComponents(recipe, processes=processes)
+        assert list(batch_checks.check_batches(components)) == [], command
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -1,13 +1,9 @@
-"""docs/rewards.md is tried as written: its command, its table and its recipe excerpts."""
+"""docs/rewards.md is tried as written: its recipe excerpts and its examples."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,41 +12,24 @@ import pytest
 from ruamel.yaml import YAML
 
 from rewards.keyword_coverage import keyword_coverage
+from rewards.multiple_choice import multiple_choice
 from rlvr.config.specs import RewardSpec
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import RewardError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "rewards.md").read_text(encoding="utf-8")
-EXCERPTS = dict(re.findall(r"^## (\w+)\n\n```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-# Name and options of each row.
-TABLE = re.findall(r"^\| `([\w.]+)` \|[^|\n]*\|[^|\n]*\|([^|\n]*)\|", PAGE, re.MULTILINE)
-# Factories can't be made without these.
-NEEDED: dict[str, dict[str, Any]] = {
-    "trl.rewards.get_soft_overlong_punishment": {"max_completion_len": 100, "soft_punish_cache": 20}
-}
+SECTION = PAGE.partition("\n## Recipe excerpts\n")[2].partition("\n## ")[0]
+EXCERPTS = [
+    [RewardSpec(**entry) for entry in YAML(typ="safe").load(block)["rewards"]]
+    for block in re.findall(r"^```yaml\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+]
 
 
-def rewards_of(name: str) -> list[Any]:
-    content = YAML(typ="safe").load(EXCERPTS[name])
-    return load_rewards([RewardSpec(**entry) for entry in content["rewards"]])
-
-
-def test_the_table_has_every_reward_of_the_folder() -> None:
-    folder = {file.stem for file in (REPOSITORY / "rewards").glob("[!_]*.py")}
-    assert {name for name, _ in TABLE if "." not in name} == folder
-
-
-@pytest.mark.parametrize(("name", "options"), TABLE)
-def test_the_table_names_rewards_and_options_that_exist(name: str, options: str) -> None:
-    assert load_reward(RewardSpec(name, options=NEEDED.get(name, {}))).name == name
-    module, _, function = name.rpartition(".") if "." in name else (f"rewards.{name}", ".", name)
-    parameters = inspect.signature(getattr(importlib.import_module(module), function)).parameters
-    assert set(re.findall(r"`(\w+)`", options)) <= set(parameters)
-
-
-@pytest.mark.parametrize("name", EXCERPTS)
-def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("specs", EXCERPTS, ids=lambda specs: specs[-1].name)
+def test_the_excerpts_are_recipes_that_score(
+    specs: list[RewardSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "data" / "text-to-sql"
     folder.mkdir(parents=True)
     with closing(sqlite3.connect(folder / "jars.db")) as connection:
@@ -58,7 +37,6 @@ def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     columns = {
         "final_answer": ["42"],
-        "choices": [["41", "42"]],
         "keywords": [["refund", ["14 days", "two weeks"]]],
         "schema": ["{}"],
         "reference": ["42"],
@@ -70,34 +48,35 @@ def test_the_excerpts_are_recipes_that_score(name: str, tmp_path: Path, monkeypa
         "kwargs": [[{}]],
     }
     chat = [{"role": "assistant", "content": "<think>6 * 7 is 42.</think>\n<answer>42</answer>"}]
-    for reward in rewards_of(name):
+    for reward in load_rewards(specs):
         (value,) = reward([[{"role": "user", "content": "6 * 7?"}]], [chat], **columns)
-        right = ("math_correctness", "tag_format", "exact_match", "multiple_choice", "cosine_length")
-        assert value == pytest.approx(float(reward.name in right), abs=1e-3)  # cosine_length: short, but not empty
+        right = ("math_correctness", "tag_format", "exact_match")
+        assert value == float(reward.name in right)
 
 
-def test_the_command_prints_the_reasons() -> None:
-    (command,) = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    words = re.fullmatch(r"python -c '(.*)'\n", command)
-    assert words is not None
-    result = subprocess.run(
-        [sys.executable, "-c", words[1]], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == "tag_format/why ['Every tag is in its place.']\n"
-
-
-def test_the_example_of_the_support_answer_earns_two_of_three() -> None:
-    options = rewards_of("keyword_coverage")[0].options
+def test_the_example_of_the_support_answer_names_two_of_three() -> None:
+    (spec,) = next(specs for specs in EXCERPTS if specs[0].name == "keyword_coverage")
     keywords: list[Any] = [["refund", ["14 days", "two weeks"]]]
     example = re.search(r'"(You get a refund\s.*?)"', PAGE, re.DOTALL)
     assert example is not None
-    assert keyword_coverage([""], [example[1]], keywords=keywords, **options) == [pytest.approx(2 / 3)]
-    assert keyword_coverage([""], [f"{example[1]} It is guaranteed."], keywords=keywords, **options) == [0.0]
+    assert keyword_coverage([""], [example[1]], keywords=keywords, **spec.options) == [pytest.approx(2 / 3)]
+    assert keyword_coverage([""], [f"{example[1]} It is guaranteed."], keywords=keywords, **spec.options) == [0.0]
+
+
+def test_the_page_says_which_texts_state_a_choice() -> None:
+    ((accepted, rejected),) = re.findall(r"accepts (\".*?)\. The reward\s+rejects\s+(.*?)\.\n", PAGE, re.DOTALL)
+    for texts, value in ((accepted, 1.0), (rejected, 0.0)):
+        for text in re.findall(r'"(.*?)"', texts):
+            choices = [["Rome", "Bern", "Paris"]]
+            assert multiple_choice([""], [text], final_answer=["C"], choices=choices) == [value], text
 
 
 def test_the_penalties_of_trl_need_what_an_evaluation_does_not_have() -> None:
-    for name in ("trl.rewards.get_soft_overlong_punishment", "trl.rewards.get_repetition_penalty_reward"):
-        reward = load_reward(RewardSpec(name, options=NEEDED.get(name, {})))
+    for name, options in (
+        ("trl.rewards.get_soft_overlong_punishment", {"max_completion_len": 100, "soft_punish_cache": 20}),
+        ("trl.rewards.get_repetition_penalty_reward", {}),
+    ):
+        reward = load_reward(RewardSpec(name, options=options))
         assert reward([""], ["x"], completion_ids=[[1]]) == [0.0]
         with pytest.raises(RewardError, match="completion_ids"):
             reward([""], ["x"])

@@ -66,7 +66,7 @@ def held_port() -> Iterator[str]:
 
 @contextmanager
 def serving(start: Start, folder: Path, *words: str) -> Iterator[str]:
-    """The URL of the server that docs/vllm.md says how to start."""
+    """The URL of the server that docs/training.md says how to start."""
     (folder / "serve.py").write_text(SERVE)
     words = ("serve", str(MODEL), "--host", "127.0.0.1", "--dtype", "float32", *words)
     words += ("--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1")

@@ -146,7 +146,7 @@ def _to_hub_format(row: Row, index: int, where: str) -> Row:
         if not isinstance(prompt, str) or not isinstance(truth, dict):
             raise InputError(
                 f"{where}: it has the column reward_model, but neither the prompt nor the reward_model.ground_truth of "
-                "the prepared format, which docs/tasks.md describes.",
+                "the prepared format, which docs/data.md describes.",
                 kind="invalid-row",
                 key="reward_model",
                 row=index,
@@ -154,7 +154,7 @@ def _to_hub_format(row: Row, index: int, where: str) -> Row:
         row = {**truth, "description": problem_text.strip_prompt(prompt)}
     for column in ("name", "description", "private_tests"):
         if column not in row:
-            raise missing_column_error(where, column, row, "docs/tasks.md describes both formats.", row=index)
+            raise missing_column_error(where, column, row, "docs/data.md describes both formats.", row=index)
     return row
 
 

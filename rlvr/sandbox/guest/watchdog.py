@@ -34,7 +34,9 @@ def main() -> None:
     poller = select.poll()
     poller.register(reports, select.POLLIN)
     poller.register(os.pidfd_open(zygote), select.POLLIN)
-    with suppress(OSError):  # without the right to, it waits its turn beside other processes (docs/sandbox.md)
+    with suppress(
+        OSError
+    ):  # without the right to, it waits its turn beside other processes (docs/verifiers.md#sandbox)
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     reports.send(b"ready")
     while poller.poll() and (report := _receive(reports)):

@@ -4,7 +4,7 @@
                       tests=[{"input": "1 2", "output": "3"}])
     judgement.score, judgement.verdicts     1.0, ["AC"]
 
-A program's process never holds an expected output: the comparison happens in this process. docs/sandbox.md says what
+A program's process never holds an expected output: the comparison happens in this process. docs/verifiers.md says what
 programs can't do, and by which mechanism. Imports neither torch nor trl.
 """
 

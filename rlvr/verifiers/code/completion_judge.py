@@ -239,7 +239,7 @@ def _log_sandbox_failures(reward: str, rows: Sequence[JudgedRow]) -> None:
         _log.log(
             logging.ERROR if len(failed) >= ALARM_SHARE * len(rows) else logging.WARNING,
             "Reward %s: the sandbox failed on %d of %d completions (%s). They get no reward and leave the update. See "
-            '"What can\'t be scored" in docs/code-rewards.md.',
+            '"What can\'t be scored" in docs/verifiers.md#programs.',
             reward,
             len(failed),
             len(rows),

@@ -127,7 +127,7 @@ def check_confinement(submissions: Sequence[Submission]) -> None:
         raise SandboxUnavailable(
             f"Programs can't be confined here ({capabilities.describe()}), so none is run. Use Linux with seccomp on "
             "x86-64 or aarch64, or accept that programs can do whatever you can, with allow_weak_sandbox: true "
-            "(docs/sandbox.md)."
+            "(docs/verifiers.md#sandbox)."
         )
 
 

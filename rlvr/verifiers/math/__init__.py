@@ -15,7 +15,7 @@ In cases of doubt an answer is wrong:
   (compare.py). Two expressions with different spellings go to algebra (symbolic.py), in a worker process that is killed
   at its deadline. Expressions that are too expensive to compute are refused (complexity_guard.py).
 
-docs/math-rewards.md lists what counts as right. This package imports only the standard library, so reward workers and
+docs/verifiers.md lists what counts as right. This package imports only the standard library, so reward workers and
 servers start fast; only the algebra workers import sympy.
 """
 

@@ -56,8 +56,8 @@ def parse_answer(text: str) -> ParsedAnswer | str:
     number = read_number(text)
     if number is not None:
         return _number_term(text, number, _read_variable(text) if "=" in text else "")
-    if text.lower() in _SMALL_NUMBERS:
-        return Term("number", text, _SMALL_NUMBERS.index(text.lower()))
+    if (word := text.rstrip(".").lower()) in _SMALL_NUMBERS:
+        return Term("number", text, _SMALL_NUMBERS.index(word))
     if len(text) > MAX_EXPRESSION:
         return f"it is longer than {MAX_EXPRESSION} characters"
     if not text.isascii() and any(

@@ -13,7 +13,8 @@ from transformers import AutoConfig, LlamaConfig, MixtralConfig
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import Estimate, estimate, find_machine
-from rlvr.estimates.memory import GIB
+from rlvr.estimates.memory import GIB, LOADING
+from rlvr.preflight.rollout_weights import as_merged
 from tests.rlvr.estimates.test_parameters import qwen
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -203,18 +204,15 @@ def test_an_estimate_with_proposed_changes_takes_less_than_two_seconds() -> None
 
 
 def test_the_page_shows_the_output() -> None:
-    page = (REPOSITORY / "docs" / "estimates.md").read_text(encoding="utf-8")
-    recipe = REPOSITORY / "recipes" / "gsm8k-qwen2.5-7b-instruct-qlora.yaml"
-    shown = estimate(
-        load_recipe(recipe, ["--gradient_accumulation_steps", "1"]),
-        SEVEN,
-        4,
-        "zero3",
-        find_machine("ml.g6e.12xlarge"),
-        prompt_tokens=300,
-        steps=416,
-    )
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    path = REPOSITORY / "recipes" / "gsm8k-qwen2.5-7b-instruct-qlora.yaml"
+    sized = as_merged(load_recipe(path, ["--gradient_accumulation_steps", "1"]))
+    shown = estimate(sized, SEVEN, 4, "zero3", find_machine("ml.g6e.12xlarge"), prompt_tokens=300, steps=416)
     assert "\n".join(["```text", *shown.lines(), "```"]) in page
-    changed = load_recipe(recipe, ["--load_in_4bit", "false", "--activation_checkpointing", "false"])
-    advised = estimate(changed, SEVEN, 1, "python", find_machine("A10G"), prompt_tokens=300, steps=416)
+    larger = load_recipe(path, ["--load_in_4bit", "false", "--activation_checkpointing", "false"])
+    advised = estimate(larger, SEVEN, 1, "python", find_machine("A10G"), prompt_tokens=300, steps=416)
     assert "\n".join(["```text", *advised.lines()[-3:], "```"]) in page
+    small = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "8"]
+    for words, gpu in ((["--rollouts", "vllm"], "L40S"), (["--rollouts", "transformers", *small], "A10G")):
+        needed = estimate(load_recipe(path, words), SEVEN, 1, "python", find_machine(gpu), prompt_tokens=300).memory
+        assert f"{needed.peak / GIB:.0f} GiB" in page and f"{needed.at(LOADING) / GIB:.0f} GiB" in page

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +19,11 @@ from hypothesis import strategies as st
 
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.health import CHECKS, Finding, findings, health_line, summary
+from scripts import report
 from tests.support.cases import cases
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGE = (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "monitoring.md").read_text(encoding="utf-8")
 WEIGHTS = {"rewards": [{"name": "math_correctness", "weight": 1.0}, {"name": "answer_format", "weight": 0.2}]}
 
 Value = float | None | Callable[[int, random.Random], float | None]
@@ -288,7 +287,7 @@ def test_the_health_line_is_one_line() -> None:
     assert health_line(run(60)) == "healthy"
     sick = health_line(run(60, completions__clipped_ratio=0.9, kl=3.0))
     assert sick.startswith("alarm: 90 % of the completions are cut off. Raise max_completion_length")
-    assert sick.endswith("See docs/metrics.md#completions-clipped_ratio (also: kl)")
+    assert sick.endswith("See docs/monitoring.md#completions-clipped_ratio (also: kl)")
     assert all("\n" not in health_line(case.lines, settings=case.settings) for case in FAULTY)
 
 
@@ -341,19 +340,24 @@ def test_every_finding_links_to_its_metric_in_the_page() -> None:
     anchors = set(re.findall(r'<a id="([^"]+)"></a>', PAGE))
     for finding in all_findings():
         page, _, target = finding.page.partition("#")
-        assert page == "docs/metrics.md" and target in anchors, finding.page
+        assert page == "docs/monitoring.md" and target in anchors, finding.page
         name = "rewards/NAME/mean" if target == "rewards-name" else finding.metric
         assert f"`{name}`" in PAGE, name
 
 
-def test_the_command_of_the_page_prints_the_summary(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "demo-arithmetic"
-    folder.mkdir(parents=True)
-    folder.joinpath("metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run(60)), encoding="utf-8")
-    [command] = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)}
-    result = subprocess.run(
-        ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.stdout.splitlines() == summary(run(60)), result.stderr
+def test_the_alarm_that_the_page_quotes_is_the_real_one() -> None:
+    [quoted] = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    lines = run(60, completions__clipped_ratio=0.9)
+    assert " ".join(quoted.split()) == health_line(lines, settings={"max_completion_length": 64})
+
+
+@pytest.mark.slow
+def test_the_command_of_the_page_writes_the_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = re.findall(r"^python scripts/report.py (.*)$", PAGE, re.MULTILINE)[0]
+    folder, _, page = words = shlex.split(command)
+    monkeypatch.chdir(tmp_path)
+    lines = run(60, completions__clipped_ratio=0.9)
+    Path(folder).mkdir(parents=True)
+    Path(folder, "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert report.main(words) == 0
+    assert findings(lines)[0].problem in Path(page).read_text(encoding="utf-8")

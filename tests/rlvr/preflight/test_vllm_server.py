@@ -96,6 +96,6 @@ def test_a_server_that_is_not_there_is_named_and_none_is_asked_for_another_machi
 
 
 def test_the_page_has_the_command_of_the_error() -> None:
-    page = (REPOSITORY / "docs" / "vllm.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
     settings = {"model_name_or_path": "Qwen/Qwen2.5-0.5B-Instruct", "use_peft": True, "dtype": "bfloat16"}
     assert start_command(settings) in " ".join(page.replace("\\\n", "").split())

@@ -1,9 +1,8 @@
-"""docs/coming-from.md names every key of the tables, and its commands do what it says."""
+"""docs/migrate.md names the programs that readers come from, and its commands do what the page says."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -13,42 +12,24 @@ import pytest
 
 import run_grpo
 from rewards.code_execution import code_execution
-from rlvr.config import foreign_keys, foreign_rewards
 from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import TaskSpec
 from rlvr.scoring.registry import load_task
 from scripts import convert_recipe, sagemaker
 from tests.docs.test_docs import BLOCK, FILE, REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "coming-from.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "migrate.md").read_text(encoding="utf-8")
+SCRIPTS = {
+    "run_grpo.py": run_grpo.main,
+    "scripts/convert_recipe.py": convert_recipe.main,
+    "scripts/sagemaker.py": sagemaker.main,
+}
 
 
-def named() -> set[str]:
-    """Names and flags in backticks, dots as underscores; `.name` continues the name before it, at any of its dots."""
-    names: set[str] = set()
-    full = ""
-    for name in re.findall(r"`(?:--)?([\w.]+)(?:[: ][^`]*)?`", BLOCK.sub("", PAGE)):
-        full = full if name.startswith(".") else name
-        parts = full.split(".")
-        begins = [".".join(parts[:end]) for end in range(1, len(parts))] if name.startswith(".") else [""]
-        names |= {f"{begin}{name}".replace(".", "_") for begin in begins}
-    return names
-
-
-def test_the_page_maps_every_foreign_key_and_reward() -> None:
-    of_the_page = {*named(), *(f"{name}_per_gpu" for name in named())}
-    programs = {program.name: program for program in foreign_keys.programs()}
-    keys = {key for name in (foreign_keys.AWS, "veRL", "OpenRLHF") for key in programs[name].keys}
-    open_r1 = programs[foreign_keys.OPEN_R1]
-    rewards = {*foreign_rewards.REWARDS, *(open_r1.marks - open_r1.keys.keys())}
-    assert sorted((keys | rewards) - of_the_page) == []
-
-
-def test_readers_find_the_page_in_the_readme_by_the_name_of_their_program() -> None:
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    paragraph = next(part for part in readme.split("\n\n") if "(docs/coming-from.md)" in part)
+def test_readers_find_the_page_in_the_readme_and_their_program_in_the_page() -> None:
+    assert "docs/migrate.md" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
     for name in ("AWS sample", "CodeFu", "veRL", "OpenRLHF", "open-r1", "trl grpo"):
-        assert name in paragraph and name in PAGE, name
+        assert name in PAGE, name
 
 
 def test_the_recipes_of_the_page_are_those_experiments() -> None:
@@ -67,13 +48,11 @@ def test_every_command_runs_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     blocks = [block for language, block in BLOCK.findall(PAGE) if language == "bash"]
-    assert len(blocks) >= 3
-    scripts = {"run_grpo.py": run_grpo.main, "scripts/convert_recipe.py": convert_recipe.main}
-    scripts["scripts/sagemaker.py"] = sagemaker.main
+    assert len(blocks) == 4
     for block in blocks:
         _, script, *words = shlex.split(block.replace("\\\n", ""))
-        if script in scripts:
-            assert scripts[script](words) == 0
+        if script in SCRIPTS:
+            assert SCRIPTS[script](words) == 0
         else:
             subprocess.run(["bash", "-euc", block], check=True)
     options = {"path": "code.jsonl", "columns": {"prompt": "problem_statement", "tests": "tests"}, "test_fraction": 0.0}
