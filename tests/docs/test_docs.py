@@ -167,11 +167,3 @@ def test_the_pages_task_loads(tmp_path: Path) -> None:
     task = load_task(TaskSpec(str(tmp_path / "my_capitals.py"), {"held_out": 2}))
     assert (len(task.train), len(task.validation), len(task.test)) == (3, 0, 2)
     assert task.gold is not None and task.gold(task.test[0]) == "Lima"
-
-
-def test_the_readmes_command_for_machines_without_a_gpu_passes_the_check(gsm8k_folder: Path, tmp_path: Path) -> None:
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    (block,) = (block for _, block in BLOCK.findall(readme) if "--use_cpu true" in block)
-    _, script, *words = shlex.split(block.replace("\\\n", ""), comments=True)
-    words += ["--task.path", str(gsm8k_folder), "--task.limit_train", "64", "--output_dir", str(tmp_path / "run")]
-    assert script == "run_grpo.py" and run_grpo.main([*words, "--check"]) == 0

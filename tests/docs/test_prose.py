@@ -44,7 +44,7 @@ def plain(token: Token) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    return re.split(r"(?<=[.!?])[\"')]*\s+(?=[\"'(]*[A-Z0-9`]|code)", text)
+    return re.split(r"(?<=[.!?])[\"')]*\s+(?=[\"'($]*[A-Z0-9`]|code|\[|[a-z]+/)", text)
 
 
 def faults(text: str) -> list[str]:
