@@ -1,10 +1,10 @@
-"""Exact arithmetic as a tool. It gives no reward: add one, such as math_correctness.
+"""Exact arithmetic as a tool. Add a reward, such as math_correctness: the environment gives none.
 
     environment: {name: calculator}
 
 Values are exact: 0.1 + 0.2 is 0.3, and 1/3 stays 1/3. Expressions are parsed, never evaluated as Python.
 
-Limits: 150 characters an expression; exponents up to 64, of numbers whose numerator and denominator are at most 10^9.
+Limits: 150 characters per expression, exponents up to 64, and for their bases a numerator and denominator up to 10^9.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
     environment: {name: code_repair, options: {attempts: 3, attempt_cost: 0.2}}
 
-The columns are those of the rewards for programs (docs/verifiers.md#programs), and two more:
+The environment reads the columns of the rewards for programs (docs/verifiers.md#programs), and two more:
 
     faulty_program   the program to repair. Without it, the first attempt is the model's own program.
-    public_tests     tests whose inputs and expected outputs the model may see when they fail
+    public_tests     tests that the model may see when they fail, with inputs and expected outputs
 
-`tests` decide the reward. The model sees how many of them passed, never what they hold.
+`tests` decide the reward. The model sees how many of them passed and how the first one failed, never their content.
 
-The reward is the share of `tests` passed, less `attempt_cost` of it for each attempt after the first; the best attempt
-counts. So a program that is right at the third attempt earns 0.6, and no attempt costs what an earlier one has earned.
+The reward is the share of `tests` passed, less `attempt_cost` of it for each attempt after the first. The best attempt
+counts. So a correct program at the third attempt scores 0.6, and a later attempt never lowers the reward.
 
-Known weakness: as `python_sandbox` with several submissions. Keep `attempts` small.
+Known weaknesses: as `python_sandbox` with several submissions. Keep `attempts` small.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class CodeRepair:
     ) -> None:
         """
         Args:
-            time_s: CPU seconds of a test, unless the row says otherwise.
-            memory_mb: memory of a test, unless the row says otherwise.
-            attempts: number of attempts.
+            time_s: CPU seconds per test, unless the row sets `time_s`.
+            memory_mb: memory per test in MB, unless the row sets `memory_mb`.
+            attempts: maximum number of attempts.
             attempt_cost: share of the reward that each attempt after the first costs, 0 to 1.
-            allow_weak_sandbox: run programs where they can't be confined: they can do whatever you can.
+            allow_weak_sandbox: run programs where they can't be confined. They can then do whatever you can.
         """
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             message = f"option attempts is {attempts!r}. Use a number from 1 on."
@@ -93,7 +93,7 @@ class CodeRepair:
         return f"{result}\nAttempts left: {0 if self._solved else self._most_attempts - self._attempts}."
 
     def get_reward(self) -> float | None:
-        """Return the reward of the best attempt; None if the sandbox failed."""
+        """Return the reward of the best attempt, or None if the sandbox failed."""
         return self._reward
 
     def _judge(self, code: str) -> tuple[float | None, str]:
@@ -114,14 +114,14 @@ class CodeRepair:
 
 
 def play_reference(environment: CodeRepair, *, solution: str | None = None, **row: Any) -> bool:
-    """Submit the column `solution`; False for a row that has none."""
+    """Submit the column `solution`. Return False for a row without a solution."""
     if solution is not None:
         environment.submit(solution)
     return solution is not None
 
 
 def count_killed_call(environment: CodeRepair, tool: str) -> None:
-    """Count an attempt that was killed, with score 0. Else programs that hang would ask about the tests for free."""
+    """Count an attempt that was killed, with score 0. Otherwise, programs that hang ask about the tests for free."""
     environment._attempts += tool == "submit"
 
 

@@ -1,14 +1,14 @@
-"""Write a Python program with a sandbox at hand: run drafts, then submit one for hidden tests.
+"""Write a Python program with a sandbox at hand: run drafts, then submit a program for hidden tests.
 
     environment: {name: python_sandbox, options: {time_s: 5}}
 
-The columns are those of the rewards for programs (docs/verifiers.md#programs): `tests`, and as needed `entry_point`,
-`prefix`, `checker`, `comparison`, `tolerance`, `time_s` and `memory_mb`. docs/verifiers.md says what programs can't do.
+Columns (docs/verifiers.md#programs) are `tests`, and as needed `entry_point`, `prefix`, `checker`, `comparison`,
+`tolerance`, `time_s` and `memory_mb`. docs/verifiers.md says what programs can't do.
 
-The reward is the share of the tests that the submitted program passes; without a submission it is 0. The model learns
-how many tests passed and no more: neither inputs nor expected outputs, nor what its program wrote during a test.
+The reward is the share of the tests that the submitted program passes. Without a submission, the reward is 0. The model
+learns only how many tests passed. Inputs, expected outputs and the program's own output in a test stay hidden.
 
-Known weakness: that number is information, too. With many submissions, a program can ask one question about the tests
+Known weaknesses: the number is information, too. With many submissions, a program can ask one question about the tests
 with each. So `submissions` is 1 by default, and the number comes too late to be of use.
 """
 
@@ -35,12 +35,12 @@ class PythonSandbox:
     ) -> None:
         """
         Args:
-            time_s: CPU seconds of a run or a test, unless the row says otherwise.
-            memory_mb: memory of a run or a test, unless the row says otherwise.
-            submissions: number of submissions; the last one counts.
-            all_or_nothing: whether to pay 1 for passing all tests and 0 otherwise.
-            output_characters: of standard output, and of standard error, that `run` returns.
-            allow_weak_sandbox: run programs where they can't be confined: they can do whatever you can.
+            time_s: CPU seconds per run or test, unless the row sets `time_s`.
+            memory_mb: memory per run or test in MB, unless the row sets `memory_mb`.
+            submissions: maximum number of submissions. The last submission counts.
+            all_or_nothing: return the reward 1 if all tests pass, and 0 otherwise.
+            output_characters: number of characters of standard output, and of standard error, that `run` returns.
+            allow_weak_sandbox: run programs where they can't be confined. They can then do whatever you can.
         """
         for name, value in (("submissions", submissions), ("output_characters", output_characters)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -98,19 +98,19 @@ class PythonSandbox:
         return f"{passed} of {len(judgement.verdicts)} tests passed."
 
     def get_reward(self) -> float | None:
-        """Return the share of the tests that the last submission passed; None if the sandbox failed."""
+        """Return the share of the tests that the last submission passed, or None if the sandbox failed."""
         return self._reward
 
 
 def play_reference(environment: PythonSandbox, *, solution: str | None = None, **row: Any) -> bool:
-    """Submit the column `solution`; False for a row that has none."""
+    """Submit the column `solution`. Return False for a row without a solution."""
     if solution is not None:
         environment.submit(solution)
     return solution is not None
 
 
 def count_killed_call(environment: PythonSandbox, tool: str) -> None:
-    """Count a submission that was killed, with score 0. Else programs that hang would ask about the tests for free."""
+    """Count a submission that was killed, with score 0. Otherwise, programs that hang ask about the tests for free."""
     if tool == "submit":
         environment._submitted += 1
         environment._reward = 0.0

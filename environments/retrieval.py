@@ -1,9 +1,9 @@
-"""Search a folder of text. It gives no reward: add one, such as math_correctness or keyword_coverage.
+"""Search a folder of text. Add a reward, such as math_correctness or keyword_coverage: the environment gives none.
 
     environment: {name: retrieval, options: {folder: data/articles}}
 
-Needs `pip install 'grpo-recipes[retrieval]'` (bm25s). Every file of the folder that ends in .txt or .md is cut into
-passages at empty lines; a search returns the passages with the highest BM25 score. The index is made once a process.
+Needs `pip install 'grpo-recipes[retrieval]'` (bm25s). Every .txt or .md file of the folder is cut into passages at
+empty lines. A search returns the passages with the highest BM25 score. Each process makes the index once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _WORD = r"(?u)\b\w+\b"  # bm25s leaves out words of one letter otherwise
 
 
 class Retrieval:
-    """A search over passages; it has no state."""
+    """A search over passages, without state."""
 
     def __init__(self, folder: str, results: int = 3, passage_characters: int = 1000) -> None:
         """
         Args:
-            folder: the text files, in folders of any depth.
-            results: number of passages that a search returns.
-            passage_characters: length of a passage. A longer paragraph is cut into several.
+            folder: the folder of the text files, in subfolders of any depth.
+            results: maximum number of passages that a search returns.
+            passage_characters: maximum length of a passage. A longer paragraph is cut into several.
         """
         for name, value in (("results", results), ("passage_characters", passage_characters)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -2,17 +2,14 @@
 
     environment: {name: sqlite, options: {folder: data/databases}}
 
-Columns: `database` (a file, relative to `folder`), `gold_query`, and if wanted `ordered`.
+The reward is 1 if the answer has the rows of `gold_query`, else 0. Names of columns don't count. Numbers with decimals
+are compared after rounding to ten significant digits. Without an answer, the reward is 0.
 
-The reward is 1 if the answer's rows are those of `gold_query`, else 0; names of columns don't count. The order of the
-rows counts only if `ordered` is true; without that column, if `gold_query` ends in ORDER BY. Numbers are equal if they
-differ by rounding alone (1e-9). Without an answer, the reward is 0.
+Queries can only read. The file is opened read-only. The authorizer refuses everything except SELECT, such as pragmas,
+ATTACH and extensions. Time, rows, the size of values and the memory of SQLite are limited. Each query runs in a process
+of its own, since SQLite can't interrupt a single call of a function.
 
-Queries can only read. The file is opened read-only; the authorizer allows SELECT and refuses everything else, pragmas,
-ATTACH and extensions included. Time, rows, the size of values and the memory of SQLite are limited. Each query runs in
-a process of its own, since SQLite can't interrupt a single call of a function.
-
-Known weakness: an answer may be right on this database by chance. Prefer questions whose right answer has many rows.
+Known weaknesses: an answer may be correct on this database by chance. Prefer questions with many rows in the answer.
 """
 
 from __future__ import annotations
@@ -41,10 +38,10 @@ class Sqlite:
     def __init__(self, folder: str = ".", time_s: float = 2.0, rows: int = 20, answers: int = 1) -> None:
         """
         Args:
-            folder: where the files of the column `database` are.
-            time_s: seconds of CPU time of a query.
-            rows: number of rows that `query` returns.
-            answers: number of answers; the last one counts.
+            folder: the folder of the files in the column `database`.
+            time_s: CPU seconds per query.
+            rows: maximum number of rows that `query` returns.
+            answers: maximum number of answers. The last answer counts.
         """
         for name, value in (("rows", rows), ("answers", answers)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -55,7 +52,13 @@ class Sqlite:
         self._folder, self._time_s, self._rows, self._most_answers = Path(folder), time_s, rows, answers
 
     def reset(self, database: str, gold_query: str, ordered: bool | None = None, **row: Any) -> str:
-        """Begin a rollout; return the tables of the database, for the prompt."""
+        """Begin a rollout. Return the tables of the database, for the prompt.
+
+        Args:
+            database: the SQLite file, relative to `folder`.
+            gold_query: the reference query.
+            ordered: whether the order of the rows counts. By default, an ORDER BY outside of all brackets decides.
+        """
         self._path = (self._folder / database).resolve()
         if not self._path.is_relative_to(self._folder.resolve()) or not self._path.is_file():
             raise InputError(
@@ -105,23 +108,19 @@ class Sqlite:
         return f"The answer has {len(rows)} rows."
 
     def get_reward(self) -> float:
-        """Return 1 if the rows of the last answer are the right ones, else 0."""
+        """Return 1 if the rows of the last answer are correct, else 0."""
         return self._reward
 
 
 @functools.lru_cache(maxsize=256)
 def _reference(path: Path, changed: int, gold_query: str, time_s: float) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """The rows of the gold query and the tables of the database: the same for all rollouts of a row.
-
-    Args:
-        changed: when the file was changed.
-    """
+    """Return the reference rows and the tables, once for all rollouts of a row. `changed` renews the cache."""
     (_, gold), (_, tables) = _execute(path, [(gold_query, MAX_COMPARED), (SCHEMA, 200)], time_s)
     return gold, tables
 
 
 def _execute(path: Path, queries: Sequence[tuple[str, int]], time_s: float) -> list[tuple[list[str], tuple[Row, ...]]]:
-    """Return the names of the columns and the rows of each query, at most as many as stand next to it.
+    """Return the names of the columns and the rows of each query, up to the number next to it.
 
     Raises:
         ValueError: a query is wrong, not allowed, or exceeds a limit.
@@ -144,7 +143,7 @@ def _execute(path: Path, queries: Sequence[tuple[str, int]], time_s: float) -> l
 
 
 def play_reference(environment: Sqlite, *, gold_query: str, **row: Any) -> None:
-    """Answer with the gold query."""
+    """Answer with the reference query."""
     environment.answer(gold_query)
 
 

@@ -1,4 +1,4 @@
-"""Reward completions that end in an answer, in one of the two forms that the prompts of tasks/ ask for: 1 or 0.
+"""Reward a completion that ends in an answer, in one of the forms that tasks/ ask for: 1 or 0.
 
 #### The final answer is 42              a line of its own
 So she has $\\boxed{42}$ apples left.    a box in the last line
@@ -12,9 +12,9 @@ from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
 
-# A sign, a currency sign, digits with or without commas, decimals, perhaps a full stop; no words.
+# A sign, a currency sign, digits with or without commas, decimals, perhaps a full stop. No words.
 _LINE = r"#### The final answer is [-−]?\$?[-−]?[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?\.?"
-# One box in the line, with a digit in it: neither an empty box, as in the prompt, nor a letter.
+# One box in the line, with a digit in it. The empty box of the prompt and a letter do not match.
 _BOX = r"(?!.*\\boxed.*\\boxed).*\\boxed\{(?=[^}]*[0-9]).*\}.*"
 PATTERN = f"{_LINE}|{_BOX}"
 MAX_LINE_CHARACTERS = 1000
@@ -29,14 +29,14 @@ def answer_format(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Check whether the last line of the model's own turn states an answer, right or wrong.
+    """Check whether the last line of the model's own turn states an answer, correct or wrong.
 
     A line that only ends a formula (`\\]` or `$$`) belongs to the line before it.
 
     Args:
         completions: strings, or lists of chat messages.
-        pattern: a regular expression (Python's `re`) for the whole last line without surrounding spaces, in place of
-            both forms. It runs on text of a model, so do not nest repetitions.
+        pattern: a regular expression (Python's `re`) for the whole last line, without spaces around it. The default
+            accepts both forms. Do not nest repetitions, because the expression runs on text of a model.
 
     Returns:
         1.0 or 0.0 for each completion.

@@ -1,14 +1,14 @@
-"""Share of a problem's tests that the program in a completion passes, run in the sandbox.
+"""Reward the share of a problem's tests that the completion's program passes in the sandbox.
 
-    tests: [{"input": "1 2\n", "output": "3\n"}]      # a column of the data; or calls, or asserts: docs/verifiers.md
+    tests: [{"input": "1 2\\n", "output": "3\\n"}]    # a column. Tests can also be calls or asserts: docs/verifiers.md
 
 The program is the last complete code block of the model's own turn. If the tests name functions, a block that only uses
 the functions may follow. The program sees neither the expected outputs nor anything else of the machine
-(docs/verifiers.md). A completion without a program scores 0, and so does a program that does not compile.
+(docs/verifiers.md). A completion without a program scores 0. A program that does not compile also scores 0.
 
-Known weakness: few or weak tests. A program that prints the one expected answer passes a problem with one test. If the
-prompt shows tests, judge by others (`tests`, not `public_tests`). A share also rewards wrong programs for the easy
-cases; `all_or_nothing` does not.
+Known weaknesses: few or weak tests. A program that prints the expected answer passes a problem with one test. If the
+prompt shows tests, score with hidden tests: the column `tests`, not `public_tests`. A share also rewards wrong programs
+for the easy cases. The option `all_or_nothing` does not.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def code_execution(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        all_or_nothing: whether to return 1 for passing all tests and 0 otherwise. Implies `stop_early`.
-        stop_early: whether a program's tests after its first failure are not run. Its share ends there.
-        log_metric: given by GRPOTrainer. Logs code_execution/verdict_ac and so on (shares of all tests), /no_program,
+        all_or_nothing: return 1 if all tests pass, and 0 otherwise. Implies `stop_early`.
+        stop_early: skip the tests after a program's first failure. Skipped tests count as not passed.
+        log_metric: passed by the trainer. Logs code_execution/verdict_ac and so on (shares of all tests), /no_program,
             /compile_errors, /sandbox_errors and /checker_errors (shares of completions), /cpu_s (mean per test),
             /judge_s (per batch).
 
     Returns:
-        0 to 1 per completion; None if there are no tests or the sandbox failed.
+        0 to 1 for each completion. None if there are no tests or the sandbox failed.
 
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.

@@ -1,12 +1,12 @@
-"""1 if the completion gives its program in one code block, else 0.
+"""Reward a completion that gives its program in one code block: 1 or 0.
 
     style: block        one fenced or <code>-tagged block, with any text around it
     style: tags         <think>thoughts</think><code>program</code> and nothing else, as in the CodeFu prompts
 
-No program is run, so a wrong program gets this too. Keep the weight small, or gate it on `code_execution`.
+No program is run, so a wrong program scores 1, too. Keep the weight small, or gate the reward on `code_execution`.
 
-Known weakness: one block with any content. Blocks that `code_execution` ignores also count: a sample of the output in a
-second block costs the reward.
+Known weaknesses: a block may have any content. A second block, such as a sample of the output, makes the reward 0,
+although `code_execution` ignores that block.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def code_format(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Check the form of the answer, without thoughts and invented next problems; with `tags` also of the thoughts.
+    """Check the form of the answer, without invented next problems. Only `style: tags` also checks the thoughts.
 
     Args:
         prompts: strings, or lists of chat messages. Only the start of the answer is read from them.
         completions: strings, or lists of chat messages.
-        language: of the program; also a column of the data. The block must not name another language.
+        language: language of the program, as an option or a column. The block must not name another language.
         style: "block" or "tags".
-        opened: whether the prompt has opened <think>. By default read from a prompt that is text. Training and
+        opened: whether the prompt has opened <think>. By default, the end of the prompt decides. Training and
             evaluation add the tag that a chat template opens, unless this option is set.
-        log_extra: passed by GRPOTrainer and by `scripts/score.py --why`, which alone shows the reasons.
+        log_extra: passed by the trainer. `scripts/score.py --why` and `scripts/chat.py` show the reasons.
 
     Returns:
         1.0 or 0.0 for each completion.

@@ -1,19 +1,18 @@
-"""Small bonuses for programs next to correctness: they compile, run without errors, print no warnings.
+"""Reward programs that compile, run without errors and print no warnings, with small bonuses.
 
-    compiles    it compiles (in Python: no syntax error)
-    runs        no test ends in an error or beyond a limit of time, memory or output
+    compiles    the program compiles (in Python: no syntax error)
+    runs        no test ends in an error or exceeds a limit of time, memory or output
     quiet       and nothing is written to standard error: no warnings, no debugging output
 
-Each is an option with the value of its bonus. The reward is their sum, 0.3 by default.
+Each option sets the value of its bonus. The reward is the sum of the bonuses, 0.3 by default.
 
-By default only programs that pass all tests get them (`gated`). GRPO divides the rewards of a group by their spread. In
-a group without a right program, 0.1 for compiling becomes an advantage as large as that of a right program among wrong
-ones: the gradient pulls towards empty programs that compile. Policies trained like this have collapsed within 40 steps.
-For the same reason, filter groups by correctness and not by this reward. Among right programs the effect is intended:
-it prefers the tidy ones.
+By default, only programs that pass all tests get bonuses (`gated`). GRPO divides the rewards of a group by their
+spread. In a group without a correct program, a bonus of 0.1 for compiling becomes a large advantage. The gradient then
+favors empty programs that compile. For the same reason, filter groups by correctness and not by this reward. Among
+correct programs, the reward prefers programs without warnings, as intended.
 
-Known weakness: without the gate, `pass` gets everything. With it, as `code_execution`. Keep the weight small, so that a
-quiet program that solves few cases is never worth more than a right one.
+Known weaknesses: without the gate, the program `pass` gets every bonus. With the gate, see `code_execution`. Keep the
+weight small, so that a quiet program that solves few cases never scores more than a correct program.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ def code_quality(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        compiles, runs, quiet: the value of each bonus; 0 disables it.
-        gated: whether only programs that pass all tests get bonuses. Leave it on; see above.
-        log_metric: given by GRPOTrainer. Logs code_quality/compiles and so on: the share of completions that have each
-            bonus, gate or not.
+        compiles, runs, quiet: the value of this bonus. 0 disables the bonus.
+        gated: give bonuses only to programs that pass all tests. Without this gate, empty programs get bonuses.
+        log_metric: passed by the trainer. Logs code_quality/compiles and so on: the share of completions that have each
+            bonus, before the gate.
 
     Returns:
-        0 to the sum of the bonuses per completion; None if there are no tests or the sandbox failed.
+        0 to the sum of the bonuses for each completion. None if there are no tests or the sandbox failed.
 
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.

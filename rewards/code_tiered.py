@@ -1,16 +1,16 @@
-"""Tiered reward for competitive programs, as published for CodeFu-7B: -1, -0.5, 0, or the share of tests passed.
+"""Reward competitive programs as published for CodeFu-7B: -1, -0.5, 0, or the share of tests passed.
 
-    no code block                       -1
+    no program                          -1
     it does not compile                 -0.5    (in Python: a syntax error)
     a test exceeds the time limit        0
-    otherwise                           the share of the private tests passed, 0 to 1
+    otherwise                           the share of the tests that pass, 0 to 1
 
-The published code differs from the publication: it scores 0 for anything short of all tests, so its rewards are -1,
--0.5, 0 and 1. Set `published: false` for that.
+The published code differs from the publication: every program that fails a test scores 0. The possible rewards of the
+code are -1, -0.5, 0 and 1. Set `published: false` for these rewards.
 
-Known weakness: as `code_execution`. Also, among programs that solve nothing, one that compiles scores more than one
-that does not. In a group without a right program that difference is the whole signal, until every program compiles.
-Watch the share of tests passed, not the mean of this reward.
+Known weaknesses: see `code_execution`. Also, among programs that solve nothing, a program that compiles scores more
+than a program that does not. In a group without a correct program, this difference is the whole signal, until every
+program compiles. Watch the share of tests passed, not the mean of this reward.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def code_tiered(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        published: whether a program that passes some tests scores their share, as published, or 0, as the published
-            code has it.
-        log_metric: given by GRPOTrainer. Logs the metrics of `code_execution` under code_tiered/.
+        published: True: a program that passes some tests scores their share. False: such a program scores 0, as in the
+            published code.
+        log_metric: passed by the trainer. Logs the metrics of `code_execution` under code_tiered/.
 
     Returns:
-        -1 to 1 per completion; None if there are no tests or the sandbox failed.
+        -1 to 1 for each completion. None if there are no tests or the sandbox failed.
 
     Raises:
         InputError: a column or an option is invalid, or programs can't be confined on this machine.

@@ -1,17 +1,17 @@
-"""Reward right answers less the longer they are, and penalize wrong ones less: open-r1's cosine-scaled reward.
+"""Scale the reward by length, as open-r1's cosine-scaled reward does: long answers gain less or lose less.
 
     reward = end + (start - end) / 2 * (1 + cos(pi * length / max_len))
 
-CosFn of arXiv 2502.03373, appendix C.1, as in `trl.rewards.get_cosine_scaled_reward`. A right answer goes from
-`max_value_correct` at length 0 to `min_value_correct` at `max_len`, a wrong one from `min_value_wrong` to
-`max_value_wrong`. From `max_len` on the reward stays as it is there; the cosine of open-r1 and TRL rises again, so a
-right answer of twice `max_len` scores most.
+The formula is CosFn of arXiv 2502.03373, appendix C.1, as in `trl.rewards.get_cosine_scaled_reward`. A correct answer
+goes from `max_value_correct` at length 0 to `min_value_correct` at `max_len`. A wrong answer goes from
+`min_value_wrong` to `max_value_wrong`. Beyond `max_len`, the reward stays constant. In open-r1 and TRL, the cosine
+rises again. There, a correct answer of twice `max_len` scores as much as an answer of length 0.
 
-Whether an answer is right is decided as by math_correctness. For another verifier set `assume_correct: true` and name
-it as the reward's `gate`: the reward then depends on the length of right answers, and is 0 for wrong ones.
+The verifier of math_correctness decides whether an answer is correct. For another verifier, set `assume_correct: true`
+and name it as the reward's `gate`. The reward is then 0 for wrong answers.
 
-Exploit: padding. A wrong answer loses less the longer it is, which the paper intends (think on, if unsure). Without it:
-set `min_value_wrong` to the value of `max_value_wrong`.
+Known weaknesses: padding. A wrong answer loses less the longer it is, as the paper intends. To avoid this, set
+`min_value_wrong` equal to `max_value_wrong`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ def cosine_length(
 
     Args:
         completions: strings, or lists of chat messages. The whole text counts, thoughts included.
-        max_len: the length at which the second value is reached.
-        final_answer: the gold of each row, as for math_correctness. Not needed with `assume_correct`.
+        max_len: the length from which the reward stays constant.
+        final_answer: the reference answer of each row, as for math_correctness. Not needed with `assume_correct`.
         completion_ids: the tokens of each completion, passed by the trainer.
-        min_value_wrong, max_value_wrong: of a wrong answer at length 0, and at `max_len`.
-        min_value_correct, max_value_correct: of a right answer at `max_len`, and at length 0.
-        unit: unit of `max_len`; open-r1 counts characters. Without `completion_ids`, as in evaluation, four characters
+        min_value_wrong, max_value_wrong: reward of a wrong answer at length 0, and at `max_len`, in this order.
+        min_value_correct, max_value_correct: reward of a correct answer at `max_len`, and at length 0, in this order.
+        unit: unit of `max_len`. open-r1 counts characters. Without `completion_ids`, as in evaluation, four characters
             count as a token.
-        assume_correct: take every answer as right, because the reward's `gate` decides.
-        prose: as for math_correctness.
+        assume_correct: treat every answer as correct, because the reward's `gate` decides.
+        prose: also accept "The answer is 18.", as math_correctness does.
 
     Returns:
-        A reward for each completion; None if its gold is unreadable or None, or the workers failed.
+        A reward for each completion. None if its reference answer is unreadable or None, or the workers failed.
     """
     verdicts: list[tuple[bool | None, str]] = [(True, "the gate decides")] * len(completions)
     if not assume_correct:
@@ -80,5 +80,5 @@ def cosine_length(
 def validate_rows(
     *, final_answer: list[str] | None = None, assume_correct: bool = False, **kwargs: Any
 ) -> list[str | None]:
-    """Return for each row why its gold cannot be verified, or None. Called once before training."""
+    """Return for each row why its reference answer cannot be verified, or None. Called once before training."""
     return [] if assume_correct else row_faults(final_answer or [])

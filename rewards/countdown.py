@@ -1,10 +1,10 @@
 """Reward an equation that reaches the target from the given numbers: 1 or 0.
 
-The answer is one expression of the row's numbers, + - * / and brackets, in <answer> tags or on a line that begins with
-`####`. Its value is computed exactly, with fractions, and nothing is evaluated as code. It may end in "= TARGET".
-Refused are signs, powers, decimals, digits put together, functions, names and a second equation.
+The answer is one expression of the row's numbers, + - * / and brackets. The place is <answer> tags, or a line that
+begins with `####`. The expression may end in "= TARGET". Its value is computed exactly, and never as code. Minus signs
+before numbers, powers, decimals, joined digits, functions, names and a second equation score 0.
 
-Exploits: none known. Several different answers in one turn score 0, so trying many in the answer does not help.
+Known weaknesses: none known. Several different answers in one turn score 0, so trying many answers does not help.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def countdown(
 
     Args:
         completions: strings, or lists of chat messages.
-        numbers: the numbers of each row. Each may be used once, or as often as it is listed.
-        target: the value to reach.
-        all_numbers: whether every number has to be used.
+        numbers: the numbers of each row. An expression may use a number as often as the row lists it.
+        target: the target of each row.
+        all_numbers: require that the expression uses every number.
 
     Returns:
-        1.0 or 0.0 for each completion; None if a row has no numbers or no target.
+        1.0 or 0.0 for each completion. None if a row has no valid numbers or no valid target.
     """
     rewards: list[float | None] = []
     reasons: list[str] = []

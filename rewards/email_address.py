@@ -1,7 +1,7 @@
-"""Reward an answer that ends with the e-mail address of the message: 1 or 0. An example of a reward of your own.
+"""Reward an answer that ends with the e-mail address of the message: 1 or 0. A short example of a custom reward.
 
-The last line counts: "The address is a.b@c.example." is right. A line that is copied from the prompt is wrong, unless
-it is the address itself.
+The last line counts: "The address is a.b@c.example." is correct. A line that is copied from the prompt scores 0, unless
+the line is the address itself. A line with two addresses scores 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ def email_address(
     """Compare the last words of the answer with the reference address.
 
     Args:
-        most_words: a line with more words gets 0, and so does a line with another address.
+        final_answer: the reference address of each row.
+        most_words: maximum number of words in the last line. A longer line scores 0.
     """
     rewards: list[float | None] = []
     for prompt, completion, reference in zip(prompts, completions, final_answer, strict=True):

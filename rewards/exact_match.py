@@ -1,14 +1,14 @@
 """Reward a final text that equals the row's reference after named normalisations: 1 or 0.
 
-"Paris" is the answer of "#### Paris" with `answer_in: marker`, of "\\boxed{Paris}" with `boxed`, of
+"Paris" is the answer of "#### Paris" with `answer_in: marker`, of "\\boxed{Paris}" with `boxed`, and of
 "<answer>Paris</answer>" with `tag`. Several stated answers must all be equal, so an enumeration scores 0.
 
-The normalisations, in the order of their application, are nfkc (compatibility characters of Unicode), case,
-punctuation (ASCII), articles (a, an, the) and whitespace. squad stands for the last four: `normalize_answer` of SQuAD's
-evaluate-v1.1.py (Rajpurkar et al., 2016). With any of them, white space at the ends does not count. Letters that look
-alike in different scripts stay different. For numbers and formulas use `math_correctness`.
+The normalisations run in this order. With any of them, white space at the ends does not count.
+- nfkc: compatibility characters of Unicode. Letters that look alike in different scripts stay different.
+- squad: case, punctuation (ASCII), articles (a, an, the) and whitespace. Each of these four is also a name. SQuAD's
+  evaluate-v1.1.py (Rajpurkar et al., 2016) calls them `normalize_answer`.
 
-Exploits: where few answers are possible (yes and no), a guess scores its share.
+Known weaknesses: a guess is often correct if few answers are possible. Use `math_correctness` for numbers and formulas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from rlvr import completion_text, own_turn
 from rlvr.verifiers.final_text import Place, Step, final_texts, normalised, read_references, read_steps
 
-_MAX_EXTRA_CHARACTERS = 1000  # beyond four times the longest reference; NFKC is slow on long runs of accents
+_MAX_EXTRA_CHARACTERS = 1000  # beyond four times the longest reference, since NFKC is slow on long runs of accents
 _LONG_REFERENCE = 200  # characters
 
 
@@ -39,15 +39,16 @@ def exact_match(
 
     Args:
         completions: strings, or lists of chat messages.
-        final_answer: the reference of each row, or a list of references of which one must be met. The JSON text of a
-            list of texts is such a list, and met by itself, too.
-        answer_in: the whole "turn", its "last_line" that is not empty, the rest of a line after the "marker", the
-            content of \\boxed{…} ("boxed"), or of <answer>…</answer> ("tag").
-        marker: for `answer_in: marker`.
-        normalise: names from the list above; by default nfkc and whitespace. [] compares the text as it is.
+        final_answer: the reference of each row, or a list of references. One match is enough. JSON text of a list
+            counts as a list, and as a reference itself.
+        answer_in: "turn": the whole turn. "last_line": its last line that is not empty. "marker": the rest of a line
+            after the marker. "boxed": the content of \\boxed{…}. "tag": the content of <answer>…</answer>.
+        marker: the text before the answer, for `answer_in: marker`.
+        normalise: names from nfkc, case, punctuation, articles, whitespace and squad (the last four). By default nfkc
+            and whitespace. [] compares the text as it is.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the row has no reference.
+        1.0 or 0.0 for each completion. None if the row has no reference.
 
     Raises:
         InputError: a normalisation is unknown.

@@ -3,13 +3,13 @@
     tools: '[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]'
     calls: '[{"name": "weather", "arguments": {"city": "Oslo"}}]'                            # columns of a row
 
-<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call> scores 1; `rlvr.verifiers.function_calls`
-names the other forms. Arguments are compared as JSON values: 1 equals 1.0, text is compared exactly. An argument that
-is left out has the default of its schema, if it has one. An additional or repeated call, an unknown function and an
-unknown argument score 0.
+<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call> scores 1. `rlvr.verifiers.function_calls`
+lists the other forms. Arguments are compared as JSON values: 1 equals 1.0, and text must be equal. An argument that
+is left out has the default of its schema, if there is a default. An additional or repeated call, an unknown function
+and an unknown argument score 0.
 
-Exploits: none is known, but a prompt that contains the reference calls can be copied. Free text in arguments (a search
-query) has many right values: list them with `alternatives`, or leave such rows out.
+Known weaknesses: a policy can copy reference calls that the prompt contains. Free text in arguments (a search query)
+has many correct values. List these values with `alternatives`, or leave such rows out.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def function_call(
     Args:
         completions: strings, or lists of chat messages, with or without `tool_calls`.
         calls: the reference calls of each row, as JSON text or a list of {"name", "arguments"}.
-        tools: an optional column or option: the tools, as JSON text or a list of {"name", "parameters": a JSON Schema},
-            or of {"type": "function", "function": {…}}.
+        tools: an optional column or option: the tools, as JSON text or a list. A tool is {"name", "parameters": a JSON
+            Schema} or {"type": "function", "function": {…}}. Without tools, no call is checked under a schema.
         ordered: require the order of the reference calls.
-        alternatives: each reference argument is the list of its acceptable values, and so is each list under a key of
-            an object. "" in a list means that the argument or key may be left out. This is the form of the Berkeley
-            Function Calling Leaderboard.
+        alternatives: each reference argument is a list of acceptable values. Each list under a key of an object is such
+            a list, too. "" in a list means that the argument or key may be left out. The Berkeley Function Calling
+            Leaderboard has this form.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the row's calls or tools are malformed.
+        1.0 or 0.0 for each completion. None if the row's calls or tools are malformed.
     """
     scored = [
         _score(*row, ordered, alternatives)

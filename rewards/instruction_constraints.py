@@ -3,17 +3,17 @@
     instruction_id_list: ["punctuation:no_comma", "length_constraints:number_words"]      # columns of IFEval
     kwargs: [{}, {"relation": "at least", "num_words": 300}]
 
-`rlvr.verifiers.instructions` has the kinds and their rules, those of IFEval's strict accuracy (arXiv 2311.07911). They
-read the text outside of think tags.
+`rlvr.verifiers.instructions` lists the kinds and their rules, as in IFEval's strict accuracy (arXiv 2311.07911). The
+rules read the text outside of think tags.
 
-An answer without sense must not score: "* a" has a bullet, and "no" has no comma. So an answer scores 0
-- with fewer than `least_words` different words of its own. Numbers, single letters, words that the instructions dictate
-  and passages of 8 words copied from the prompt don't count. Instructions that ask for few words lower the number;
-- if less than a fifth of its words are different: a loop reaches any length.
+An answer without sense must not score: "* a" has a bullet, and "no" has no comma. An answer scores 0 in two cases:
+- The answer has fewer than `least_words` different words of its own. Numbers, single letters, words that the
+  instructions dictate, and passages of 8 words copied from the prompt don't count. Instructions that ask for few words
+  lower the number.
+- Fewer than a fifth of its words are different, because a loop can reach any length.
 
-Exploits: the reward does not read what is asked. One fluent paragraph with the right form scores as much as an answer,
-for every prompt. Gate it on a judge of the content, or keep the policy near its base model (`beta`), and read
-completions.
+Known weaknesses: the reward does not read the question. One fluent paragraph in the correct form scores as much as an
+answer, for every prompt. Gate the reward on a judge of the content, or keep the policy near its base model (`beta`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def instruction_constraints(
     """Return the share of instructions that are followed, 0 to 1.
 
     Args:
-        prompts: strings, or lists of chat messages: passages that an answer copies from them are not its own.
+        prompts: strings, or lists of chat messages. Passages copied from them are not the answer's own.
         completions: strings, or lists of chat messages. The first 100,000 characters of an answer are read.
         instruction_id_list: for each row, the ids of its instructions.
         kwargs: for each row, a list with the arguments of each instruction, or its JSON text.
-        all_or_nothing: return 1 for following all, else 0: IFEval's accuracy by prompt.
-        least_words: minimal number of different words of its own. 0 switches the guards off, as IFEval has none.
+        all_or_nothing: return 1 if all instructions are followed, else 0. IFEval calls this prompt-level accuracy.
+        least_words: least number of different words of its own. 0 disables this check and the loop check, as in IFEval.
+        columns: other columns, which the reward does not read.
 
     Raises:
         InputError: an id or its arguments are invalid.

@@ -1,13 +1,13 @@
-"""Reward a turn that is one JSON value, valid under a schema and perhaps equal to a reference: 1 or 0.
+"""Reward a turn that is one JSON value, valid under a schema and, if required, equal to a reference: 1 or 0.
 
     schema: '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}'   # a row's column
 
-{"city": "Paris"} is valid, alone or in a code block. `rlvr.verifiers.json_value` states how JSON is read, compared and
-validated: duplicate keys, NaN and very large values are refused, and no `$ref` is fetched.
+{"city": "Paris"} is valid, as the whole turn or in a code block. `rlvr.verifiers.json_value` states how JSON is read,
+compared and validated. Duplicate keys, NaN and very large values are invalid, and no `$ref` is fetched.
 
-Exploits: without `match_reference`, the emptiest valid value scores as much as a right one ({"city": ""}). With
-`partial`, values that most rows share ("USD") score their part. A value for which a hostile schema (a `pattern`, a
-recursion) needs more than two seconds scores 0.
+Known weaknesses: without `match_reference`, the emptiest valid value scores as much as a correct value ({"city": ""}).
+With `partial`, values that most rows share ("USD") score their part. If validation takes more than two seconds (a
+`pattern`, a recursion), the value scores 0.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def json_schema(
 
     Args:
         completions: strings, or lists of chat messages.
-        schema: a column with the schema of each row, or an option with the schema of all rows: JSON text, or an object.
-        reference: an optional column: the right value, as JSON text or a value.
-        final_answer: the same, if there is no column `reference`.
-        match_reference: also require a value equal to the reference: key order is free, 1 equals 1.0.
-        partial: with `match_reference`, a valid value that differs scores the share of leaves (a name, a number) that
-            it has in common with the reference, of the larger of the two.
+        schema: the schema as JSON text or an object. A column holds one schema per row, an option one for all rows.
+        reference: an optional column: the correct value of each row, as JSON text or a value.
+        final_answer: an optional column with the same content, used if there is no column `reference`.
+        match_reference: also require a value equal to the reference. Key order does not count, and 1 equals 1.0.
+        partial: with `match_reference`, score common leaves divided by the leaves of the larger value. A leaf is a
+            value without parts, such as a name or a number.
         form: "plain": the turn is nothing but the value. "block": it has one code block, and any text around it. "any":
             either.
 
     Returns:
-        1.0 or 0.0 for each completion, with `partial` a share; None if a schema or a required reference is none, or if
-        the schema loops on this value.
+        1.0 or 0.0 for each completion, or a share with `partial`. None if the schema or a required reference is
+        invalid, or if the schema refers to itself without end.
     """
     scored = [
         _score(completion, one, gold, match_reference, partial, form)

@@ -1,18 +1,18 @@
-"""Reward the share of required terms that an answer names, for texts without a verifier.
+"""Reward the share of required terms that an answer contains, for texts without a verifier.
 
-    keywords: ["refund", ["14 days", "two weeks"]]        # a row's column, plain JSON; an inner list has synonyms
+    keywords: ["refund", ["14 days", "two weeks"]]        # a row's column, plain JSON. An inner list has synonyms
     forbidden: ["guaranteed"]                             # an option for all rows
 
-"You get a refund within two weeks of buying it." names both, and scores 1.
+"You get a refund within two weeks of buying it." contains both terms, and scores 1.
 
-A term counts in the model's own turn: not in its thoughts, and not in an invented next problem. It counts as a whole
-word, in any case: "cat" is not in "category" or "cat-like", "14 days" not in "114 days", "C" not in "C++". Other forms
-of a word do not count: list "refund" and "refunds" as synonyms. Chinese, Japanese and Thai have no spaces between words
-and are searched as text.
+Only the model's own turn counts, without thoughts and invented next problems. A term is a whole word, in any case:
+"cat" is not in "category" or "cat-like", "14 days" not in "114 days", "C" not in "C++". Other forms of a word do not
+count: list "refund" and "refunds" as synonyms. Chinese, Japanese and Thai have no spaces between words, and are
+searched as text.
 
-Exploits: the reward reads words, not meaning. A bare list of the terms, a denial ("no refund") and a question that is
-repeated score as much as a right answer. Combine it with a reward for the whole, give it a small weight, and read
-completions.
+Known weaknesses: the reward reads words, not meaning. A bare list of the terms, a denial ("no refund") and a repeated
+question score as much as a correct answer. Combine this reward with a reward for the whole answer, use a small weight,
+and read completions.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def keyword_coverage(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Return the share of required terms that are named, 0 to 1; 0 if a forbidden one is.
+    """Return the share of required terms that the text contains, 0 to 1. Return 0 if it contains a forbidden term.
 
     Args:
         completions: strings, or lists of chat messages. The first 100,000 characters of the own turn are read.
         keywords: an optional column: for each row a list of entries. An entry is a term, or a list of synonyms.
-        terms: entries for all rows, in addition to those of the row.
-        forbidden: entries that no completion may name.
+        terms: entries for all rows, in addition to the entries of the row.
+        forbidden: entries that no completion may contain.
 
     Returns:
         A number from 0 to 1 for each completion.

@@ -1,6 +1,6 @@
-"""Reward a right final answer: 1 or 0; numbers are compared exactly, expressions by algebra.
+"""Reward a correct final answer: 1 or 0. Numbers are compared exactly, expressions by algebra.
 
-docs/verifiers.md#math-answers lists what counts as right.
+docs/verifiers.md#math-answers lists which answers count as correct.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ def math_correctness(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Compare the final answer with the column `final_answer`; thoughts and invented next problems don't count.
+    """Compare the final answer with the column `final_answer`. Thoughts and invented next problems don't count.
 
     Args:
         completions: strings, or lists of chat messages.
-        final_answer: the gold of each row: a number, LaTeX, or a word or two.
-        completion_ended: added by training and evaluation. The last sentence of a completion that was cut off states
-            nothing.
+        final_answer: the reference answer of each row: a number, LaTeX, or a word or two.
+        completion_ended: passed by training and evaluation. The last sentence of a completion that was cut off does not
+            count.
         prose: also accept "The answer is 18.". False requires `#### 18`, a box or an <answer> tag.
-        tolerance: relative: 0.01 also accepts numbers within 1 % of the gold. None compares exactly.
-        deadline_s: limit of algebra on one answer, in seconds; an answer that exceeds it is wrong.
-        budget_s: limit of all algebra of a batch, in seconds; rows that are not reached get None. See `check_answers`.
-        log_metric: passed by GRPOTrainer. Logs math_correctness/timed_out, the share of completions that exceeded the
+        tolerance: relative tolerance. 0.01 also accepts numbers within 1 % of the reference. None compares exactly.
+        deadline_s: limit of algebra on one answer, in seconds. An answer that exceeds the limit is wrong.
+        budget_s: limit of all algebra of a batch, in seconds. Rows beyond the limit get None. See `check_answers`.
+        log_metric: passed by the trainer. Logs math_correctness/timed_out, the share of completions that exceeded the
             deadline, and math_correctness/unscored, the share of None.
-        log_extra: passed by GRPOTrainer and by `scripts/score.py --why`, which alone shows the reasons.
+        log_extra: passed by the trainer. `scripts/score.py --why` and `scripts/chat.py` show the reasons.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the gold is unreadable or no text, if `budget_s` ran out, or if the
-        processes for algebra failed.
+        1.0 or 0.0 for each completion. None if the reference answer is unreadable or not text, if `budget_s` ran out,
+        or if a worker failed.
     """
     verdicts = check_answers(
         completions,
@@ -64,7 +64,7 @@ def math_correctness(
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
-    """Return for each row why its gold cannot be verified, or None. Found by its name, and called once before training.
+    """Return for each row why its reference answer cannot be verified, or None. Called once before training.
 
     A text that begins with `warning: ` marks a row that is usable, but suspicious.
     """

@@ -1,10 +1,10 @@
-"""Reward a turn that states the right choice, by its letter or its text: 1 or 0.
+"""Reward a turn that states the correct choice, by its letter or its text: 1 or 0.
 
 "The answer is (C).", "**C**", "Answer: C) Paris", "\\boxed{C}", "<answer>C</answer>" and "Paris" state C.
-`rlvr.verifiers.choices` names all forms. Several letters, "A or B", and a letter within a word score 0.
+`rlvr.verifiers.choices` lists all forms. Several letters, "A or B", and a letter within a word score 0.
 
-Exploits: a guess is right in a quarter of the rows with four choices. Where one letter is right more often than others,
-it is guessed: the task `multiple_choice` can shuffle the choices.
+Known weaknesses: with four choices, a guess is correct in a quarter of the rows. If one letter is correct more often,
+the policy guesses this letter. The task `multiple_choice` can shuffle the choices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def multiple_choice(
 
     Args:
         completions: strings, or lists of chat messages.
-        final_answer: the letter of the right choice, or its text.
-        choices: an optional column: the texts of the choices A, B, … of each row. Without it, only letters are right.
+        final_answer: the letter of the correct choice, or its text.
+        choices: an optional column: the texts of the choices A, B, … of each row. Without it, only letters count.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the row's reference is not one of the choices.
+        1.0 or 0.0 for each completion. None if the row's reference is not one of the choices.
     """
     rewards: list[float | None] = []
     reasons: list[str] = []

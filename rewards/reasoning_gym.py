@@ -2,9 +2,9 @@
 
 tasks/reasoning_gym.py packs each problem into the column `entry`.
 
-Nine verifiers of the package evaluate the answer as Python, which a policy could exploit. They get only harmless
-answers (rlvr/verifiers/evaluated_answers.py); any other answer is compared as text. Three verifiers pay for a constant;
-here they don't.
+Nine verifiers of the package evaluate the answer as Python, which a policy could exploit. These verifiers get only
+harmless answers (rlvr/verifiers/evaluated_answers.py). Any other answer is compared as text. Three verifiers accept a
+constant answer. Here such answers score 0.
 """
 
 # This file has the package's name. `import reasoning_gym` finds the package as long as rewards/ is not in sys.path.
@@ -26,17 +26,17 @@ def reasoning_gym(
 ) -> list[float | None]:
     """Return the score of the dataset's verifier, 0 to 1.
 
-    The answer is the text in the first <answer> tags of the model's own turn, or else on its `#### The final answer is
-    …` line. Two different answers in one turn score 0, as does an answer on which the verifier fails.
+    The answer is the text in the <answer> tags of the model's own turn, or else on its `#### The final answer is …`
+    line. Two different answers in one turn score 0. An answer on which the verifier fails scores 0, too.
 
     Args:
         completions: strings, or lists of chat messages.
-        entry: the problems, packed by tasks/reasoning_gym.py.
-        exact: count only a full score. Most verifiers also reward partly right answers, and right ones in a wrong
-            format.
+        entry: the problem of each row, packed by tasks/reasoning_gym.py.
+        exact: count only a full score. Most verifiers also reward partly correct answers, and correct answers in a
+            wrong format.
 
     Returns:
-        A score for each completion; None if the problem itself cannot be verified.
+        A score for each completion. None if the problem itself cannot be verified.
     """
     rewards: list[float | None] = []
     for completion, packed in zip(completions, entry, strict=True):
@@ -69,7 +69,7 @@ def _score(answer: str, packed: str) -> float | None:
 
 @lru_cache(maxsize=4096)
 def _verifies_own_solution(name: str, options: str, item: str) -> bool:
-    """Whether the verifier accepts the solution of this problem; if not, its failure is not the completion's."""
+    """Whether the verifier accepts the solution of this problem. If not, the completion did not cause the failure."""
     problem = unpack(item)
     try:
         return problem["answer"] is None or float(_dataset(name, options).score_answer(problem["answer"], problem)) > 0
@@ -79,5 +79,5 @@ def _verifies_own_solution(name: str, options: str, item: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _dataset(name: str, options: str) -> Any:
-    """Return the dataset with the verifier; size and seed do not matter."""
+    """Return the dataset with the verifier. Its size and seed do not matter."""
     return make_dataset(name, unpack(options), size=1, seed=0)

@@ -1,19 +1,19 @@
 """Penalize completions that are too long or too short: 0 within the limits, down to -1 outside.
 
-The upper limit is DAPO's soft over-long punishment (arXiv 2503.14476, equation 13; L_max is `longest`, L_cache is
-`ramp`):
+The upper limit is DAPO's soft over-long punishment (arXiv 2503.14476, equation 13). L_max is `longest`, and L_cache is
+`ramp`:
 
     0                                   up to longest - ramp
     (longest - ramp - length) / ramp    from there to longest
     -1                                  above
 
-The lower limit is (length - shortest) / shortest below `shortest`.
+Below `shortest`, the reward is (length - shortest) / shortest.
 
-`trl.rewards.get_soft_overlong_punishment` gives the same numbers for tokens. It needs the trainer's `completion_ids`,
-which an evaluation lacks, and has no lower limit.
+`trl.rewards.get_soft_overlong_punishment` gives the same numbers for tokens. TRL's reward needs the trainer's
+`completion_ids`, which an evaluation lacks, and has no lower limit.
 
-Exploits: padding satisfies a lower limit (use `repetition` and a small weight). Right and wrong answers are penalized
-equally; `gate` restricts the penalty.
+Known weaknesses: padding satisfies a lower limit (use `repetition` and a small weight). Correct and wrong answers are
+penalized equally. The key `gate` restricts the penalty.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ def reasoning_length(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Return 0 for a length within the limits, less outside, at least -1.
+    """Return 0 within the limits, and down to -1 outside.
 
     Args:
         completions: strings, or lists of chat messages. The whole text counts, an invented next problem included.
         completion_ids: the tokens of each completion, passed by the trainer.
-        longest: the length above which the penalty is -1; by default there is no upper limit.
+        longest: the length above which the penalty is -1. By default there is no upper limit.
         ramp: the number of units below `longest` over which the penalty grows.
-        shortest: the length below which there is a penalty; 0 for no lower limit.
+        shortest: the length below which there is a penalty. 0 means no lower limit.
         unit: unit of these numbers. Without `completion_ids`, as in evaluation, four characters count as a token.
 
     Returns:
         From 0 down to -1 for each completion.
 
     Raises:
-        InputError: every length is penalized, or none.
+        InputError: the options penalize every length, or no length.
     """
     free = math.inf if longest is None else longest - ramp
     if free < shortest or (longest is None and not shortest):

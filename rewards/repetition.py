@@ -1,19 +1,19 @@
-"""Penalize repetition: 0 if no n-gram of words recurs, down to -`max_penalty` if all recur.
+"""Penalize repetition: 0 if no n-gram of words recurs, down to -`max_penalty`.
 
     reward = -max_penalty * (recurring n-grams) / (n-grams)
 
-That is the n-gram penalty of arXiv 2502.03373, appendix C.2, which `trl.rewards.get_repetition_penalty_reward` computes
-on the trainer's token ids. This reward counts words, so it also works in evaluation and on files:
+The formula is the n-gram penalty of arXiv 2502.03373, appendix C.2. `trl.rewards.get_repetition_penalty_reward`
+computes this penalty on the trainer's token ids. This reward counts words, so it also works in evaluation and on files:
 
-- Calculations may recur. The signs of "2 + 1 = 3" are no words, its numbers are, so lines with different numbers
+- Calculations may recur. The signs of "2 + 1 = 3" are not words, but its numbers are, so lines with different numbers
   differ. An n-gram of numbers and single letters may occur `FREE_CALCULATIONS` times.
 - rlvr/verifiers/words.py cuts text without spaces into words.
-- Eight signs in a row ("!!!!!!!!", "= = = = = = = =") count as a word, as do 32 spaces or line breaks: a collapsed
+- Eight signs in a row ("!!!!!!!!", "= = = = = = = =") count as a word. So do 32 spaces or line breaks. A collapsed
   policy writes nothing else.
 
-Exploits: fewer than n words, a loop of at most n words with a counter in it, synonyms for every other word, and
-nonsense that does not recur. The penalty also hits a refrain, a grid of equal cells, and code with repeated blocks. Use
-a small `max_penalty`, and a larger `n` for code.
+Known weaknesses: the penalty misses loops of at most n words with a counter, frequent synonyms, and other nonsense
+that does not recur. The penalty also hits a refrain, a grid of equal cells, and code with repeated blocks. Use a small
+`max_penalty`, and a larger `n` for code.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ def repetition(
 
     Args:
         completions: strings, or lists of chat messages. The first 100,000 characters are read.
-        n: words of an n-gram, at least 1. A small n penalizes ordinary phrases, a large n only long passages. The human
-            solutions of GSM8K's test split lose 0.024 on average with 4, 0.011 with 5 and 0.005 with 6.
-        max_penalty: penalty of a text of repetitions only, as a positive number (TRL's is negative).
+        n: words of an n-gram, at least 1. A small n penalizes ordinary phrases. A large n penalizes only long passages.
+        max_penalty: penalty of a text of repetitions only, as a positive number. TRL's option is negative.
 
     Returns:
-        From 0 down to -`max_penalty` for each completion; 0 for fewer than `n` words.
+        From 0 down to -`max_penalty` for each completion. 0 for fewer than `n` words.
 
     Raises:
         InputError: n or max_penalty is out of its range.

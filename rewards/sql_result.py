@@ -1,19 +1,18 @@
-"""1 if the query in a completion returns what the reference query returns, else 0: text-to-SQL in one turn.
+"""Reward a query that returns what the reference query returns: 1 or 0. Text-to-SQL in one turn.
 
     database: shop.db                                  # columns: a SQLite file, relative to the option `folder`,
-    gold_query: SELECT count(*) FROM sales             # and the query whose rows are right
+    gold_query: SELECT count(*) FROM sales             # and the reference query
 
-The query is the last complete code block of the model's own turn, or the whole turn if there is none. It runs on a copy
-of the database in the sandbox (docs/verifiers.md), which it can only read. Rows are compared as a multiset, in order if
-`gold_query` ends in ORDER BY. Names of columns don't count; their order, types and NULL do. Numbers are equal if they
-differ by rounding alone (1e-9).
+The query is the last complete code block of the model's own turn, or else the whole turn. The query runs on a copy of
+the database in the sandbox (docs/verifiers.md), and can only read. Rows are compared as a multiset. Order counts if
+`gold_query` has an ORDER BY outside of all brackets. Names of columns don't count. Their order and NULL do, and the
+text '1' is not the number 1. Numbers with decimals are compared after rounding to ten significant digits.
 
-`SELECT 42` is the cheap exploit: it is right if the answer is 42. So the query also runs on halves of the database, and
-has to be right wherever the reference's result changes (rlvr/verifiers/sql_judge.py).
+`SELECT 42` is the cheap exploit: correct if the answer is 42. So the query also runs on changed copies (halves first).
+The query must be correct on each of them that changes the reference's result (rlvr/verifiers/sql_judge.py).
 
-Exploits: a query that is right by chance, where the data is small. A constant scores 1 if no changed copy changes the
-result. Queries that mean the same but order equal keys otherwise, or that rely on relations that hold by chance, may
-score 0.
+Known weaknesses: on small data, a query may be correct by chance. A constant scores 1 if no changed copy changes the
+result. An equivalent query may score 0 if it orders ties differently, or needs a relation that changed copies break.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ def sql_result(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Run each query, and compare its rows with the right ones.
+    """Run each query, and compare its rows with the rows of the reference query.
 
     Args:
         prompts: strings, or lists of chat messages. Only the start of the answer is read from them.
         completions: strings, or lists of chat messages.
         database: for each row the name of a SQLite file of at most 16 MB.
         gold_query: for each row the reference query.
-        ordered: an optional column: whether the order of the rows counts.
-        folder: where the databases are. No row can name a file outside of it.
-        time_s: seconds of CPU time of a query on a copy of the database.
-        changed_copies: whether a query must also be right on changed copies.
+        ordered: an optional column: whether the order of the rows counts. By default, the reference query decides.
+        folder: the folder of the databases. No row can name a file outside of it.
+        time_s: CPU seconds of a query on each copy of the database.
+        changed_copies: require a correct result on changed copies, too.
         allow_weak_sandbox: run queries where they can't be confined.
 
     Returns:
-        1.0 or 0.0 for each completion; None if the sandbox failed.
+        1.0 or 0.0 for each completion. None if the sandbox failed.
 
     Raises:
-        InputError: a database is none, a reference query fails, or an option is invalid.
+        InputError: a file is not a SQLite database, a reference query fails, or an option is invalid.
     """
     found = [_extract(*row) for row in zip(completions, prompts, strict=True)]
     orders = [None] * len(completions) if ordered is None else ordered
@@ -89,7 +88,7 @@ def validate_rows(
 ) -> list[str | None]:
     """Return for each row why no query can be judged by it, or None. Called once before training.
 
-    A row on which a constant is right, because no changed copy changes the result, has a warning.
+    A row has a warning if a constant scores 1, because no changed copy changes the result.
     """
     faults = row_faults(lambda file, gold: read_question(None, file, gold, None, folder), database, gold_query)
     readable = [row for row, fault in enumerate(faults) if fault is None]

@@ -5,15 +5,15 @@
     </think>
     18
 
-The format: one think block that is not empty, nothing before it, an answer after it. A tag in another spelling
+The format is one think block that is not empty, nothing before it, and an answer after it. A tag in another spelling
 (<THINK>, <thinking>, </think >) counts as misplaced, because other programs may not recognize it. A tag that the
 thoughts only mention counts, too.
 
-Exploits: "<think>x</think>y" has the format. Use a small weight, or gate it on a verifier.
+Known weaknesses: "<think>x</think>y" has the format. Use a small weight, or gate the reward on a verifier.
 
-`trl.rewards.think_format_reward` also rewards empty thoughts, missing answers and two closing tags, counts a block in
-an invented next problem as a second one, and takes chat completions only. Neither sees a tag that is a special token:
-the trainer's decoding drops it.
+`trl.rewards.think_format_reward` also accepts empty thoughts, missing answers and two closing tags, but only chat
+completions. TRL's reward counts a block in an invented next problem as a second block. Neither this reward nor TRL's
+reward sees a tag that is a special token: the trainer's decoding drops it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def tag_format(
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Check whether the model's own turn has the format, right or wrong.
+    """Check whether the model's own turn has the format, correct or wrong.
 
     Args:
-        prompts: strings, or lists of chat messages; read only to see whether they end in <think>.
-        completions: strings, or lists of chat messages. Thoughts in a field of their own (`reasoning_content`, as TRL's
-            parsing of responses writes it) count as a closed think block.
+        prompts: strings, or lists of chat messages. Only a <think> at the end of the prompt matters.
+        completions: strings, or lists of chat messages. Thoughts in a field of their own count as a closed think block.
+            TRL's parsing of responses writes them to `reasoning_content`.
         answer: require <answer>…</answer> around the answer, with nothing but space around these tags.
-        opened: whether the prompt has opened <think>, so that the completion must not. By default a text prompt tells.
-            Training and evaluation add the tag that a chat template opens, unless this option is set.
+        opened: whether the prompt has opened <think>, so that the completion must not. By default, the end of the
+            prompt decides. Training and evaluation add the tag that a chat template opens, unless this option is set.
         soft: return an equal share for each tag that occurs once and in its place. A repeated tag scores nothing.
 
     Returns:
-        1.0 or 0.0 for each completion; with `soft`, a share of 1.
+        1.0 or 0.0 for each completion. With `soft`, a share of 1.
     """
     form = _FORM_WITH_ANSWER if answer else _FORM
     rewards: list[float | None] = []

@@ -1,8 +1,8 @@
 """Generate word problems with two-digit numbers, for the demonstrations and their bundled models.
 
-Nothing is downloaded. Problems are held out by number pair (rlvr/data/number_pairs.py). Two problems in three need a
-carry or a borrow, the step that models/tiny-arithmetic often gets wrong. Products are for models/tiny-tools, which can
-only get them from a calculator (environments/calculator.py).
+Nothing is downloaded. Problems are held out by number pair (rlvr/data/number_pairs.py). Two thirds of the problems need
+a carry or a borrow, the step that models/tiny-arithmetic often gets wrong. Products are for models/tiny-tools, which
+can only get them from a calculator (environments/calculator.py).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class WordProblem:
 
 
 def question(problem: WordProblem, wording: int, things: str) -> str:
-    """Return the problem in words; `wording` is an index into `WORDINGS[problem.sign]`."""
+    """Return the problem in words. `wording` is an index into `WORDINGS[problem.sign]`."""
     return WORDINGS[problem.sign][wording].format(left=problem.left, right=problem.right, things=things)
 
 
@@ -125,14 +125,14 @@ def arithmetic(
 
     Args:
         operations: "addition", "subtraction", "multiplication", or "both" of the first two (half of the rows each).
-        train_rows: number of training problems, all different: at most 6,564 with both operations, half as many with
-            one.
+        train_rows: number of training problems, all different. The maximum is 6,564 for "both" and 3,282 for one
+            operation.
         validation_rows: number of validation problems, with number pairs of their own.
-        test_rows: number of held-out problems; at most 794 with both operations.
-        seed: seed of the problems, their words and order; held-out number pairs do not depend on it.
+        test_rows: number of held-out problems. The maximum is 794 for "both" and 397 for one operation.
+        seed: seed of the problems, their words and order. Held-out number pairs do not depend on the seed.
 
-    Rows have `prompt`, `question`, `final_answer`, `source` ("addition" and so on), `difficulty` ("carry" or
-    "no carry"; a borrow counts as a carry) and `id`, which is the bare problem, such as "47+38".
+    Rows have `prompt`, `question`, `final_answer`, `source` ("addition" and so on), `difficulty` and `id` ("47+38").
+    `difficulty` is "carry" or "no carry". A borrow counts as a carry.
     """
     sources = ["addition", "subtraction"] if operations == "both" else [operations]
     wanted = (("train", train_rows, 1), ("validation", validation_rows, 0), ("test", test_rows, 1))

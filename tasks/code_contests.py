@@ -1,8 +1,8 @@
 """Load CodeContests: 13,610 problems of programming contests with tests, in a band of difficulty.
 
-Two formats are read (rlvr/data/code/contest_problems.py). The prompt is a chat message for the model's own template.
-Private tests score a program. Problems that cannot be scored fairly are dropped and counted by reason; docs/data.md
-has the error rates of these rules.
+The task reads two formats (rlvr/data/code/contest_problems.py). The prompt is a chat message for the model's own
+template. By default, private tests score a program. Problems that cannot be scored fairly are dropped and counted by
+reason (docs/data.md).
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ def code_contests(
 
     Args:
         path: a parquet, JSONL or JSON file, or a folder with files for each split (train*, valid*, test*). The columns
-            tell the format. None downloads the dataset (several GB) or uses the cached copy.
+            decide the format. None downloads the dataset (several GB) or uses the cached copy.
         test_path: a file with the held-out rows, if `path` has none.
-        language: language of the programs; "cpp" is C++17.
+        language: language of the programs. "cpp" is C++17.
         tier: "easy" is a rating of 800 to 1000, "hard" 1100 to 2200, "expert" 2300 to 3500.
-        tests: the tests that score a program. "private" are those that the statement does not show.
-        max_tests: maximal tests of a problem, drawn at random.
-        time_factor: factor of the time limits, which were set for C++.
+        tests: the tests that score a program. The statement does not show "private" tests.
+        max_tests: maximum number of tests per problem, drawn at random.
+        time_factor: factor of the time limits, which are meant for C++.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
-        instruction_role: role of the message with the instruction. Reasoning models want all in the user's turn.
+        instruction_role: role of the message with the instruction. Reasoning models expect everything in the user turn.
         test_fraction: share of the training problems to hold out, if the data has no test split.
         seed: seed of all random choices.
 
-    Rows have `prompt`, `question` (the statement), `tests` (which score a program) and `public_tests` (lists of
-    {"input", "output"}), `time_s`, `memory_mb`, `comparison` and `tolerance` (as the judge takes them), `language`,
-    `difficulty` (the rating, as text), `source` ("code_contests") and `id` ("177_A2").
+    Rows have `prompt`, `question` (the statement), `language`, `difficulty` (the rating), `source` and `id` ("177_A2").
+    The judge reads `tests`, `time_s`, `memory_mb`, `comparison` and `tolerance`. The entries of `tests` and
+    `public_tests` are {"input", "output"}.
     """
     name = "code_contests"
     check_test_path(name, path, test_path)

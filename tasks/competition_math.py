@@ -1,7 +1,7 @@
 """Load competition problems with a final answer: MATH (Hendrycks et al., 2021), NuminaMath-1.5, or data in their form.
 
-A row has a problem (column `problem`, `question` or `prompt`) and its answer: the column `answer`, or else the last box
-of the column `solution`. Kept are rows whose answer the verifier of math_correctness accepts as its own gold.
+A row has a problem (column `problem`, `question` or `prompt`) and an answer. The answer is the column `answer`, or else
+the last box of the column `solution`. The verifier of math_correctness must accept the answer as its own reference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUBJECTS = (
     "precalculus",
 )
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."  # as Qwen2.5-Math asks for it
-BUDGET_S = 3600.0  # of all algebra on the golds, so that a busy machine drops none
+BUDGET_S = 3600.0  # of all algebra on the reference answers, so that a busy machine drops none
 # Our columns, and the names that they have in the data.
 _NAMES = {
     "question": ("problem", "question", "prompt"),
@@ -58,17 +58,18 @@ def competition_math(
     Args:
         path: a file, a folder with a file for each split, or a dataset of the hub, such as AI-MO/NuminaMath-1.5. None
             downloads the seven subjects of EleutherAI/hendrycks_math, or uses the cached copies.
-        test_path: held-out rows, likewise, such as HuggingFaceH4/MATH-500: the test rows of it, or all if it has none.
-            By default the test rows of `path`.
+        test_path: the held-out rows, likewise, such as HuggingFaceH4/MATH-500. All rows count if there is no test
+            split. By default the test rows of `path`.
         levels: the levels of the training rows, 1 to 5 in MATH. By default all.
-        types: their types, such as [Algebra, Geometry] (column type, problem_type or subject).
-        sources: where they are from, such as [olympiads, amc_aime] (column source or data_source).
-        instruction_role: role of the message that asks for a box; "user" is for templates without a system turn.
-        limit_train, limit_test: maximal usable rows of a split, drawn at random.
+        types: types of the training rows, such as [Algebra, Geometry] (column type, problem_type or subject).
+        sources: sources of the training rows, such as [olympiads, amc_aime] (column source or data_source).
+        instruction_role: role of the message that asks for a box. "user" is for templates without a system turn.
+        limit_train: maximum number of usable training rows, drawn at random. None for all.
+        limit_test: maximum number of test rows, drawn at random. Unusable rows are dropped after the draw.
         seed: seed of the draw.
 
-    Dropped, counted and named in the notes are rows whose answer can't be verified. So are training rows that overlap a
-    test row, ask the same as an earlier one, are proofs or multiple choice, or that NuminaMath marks as invalid.
+    Rows without a verifiable answer are dropped, counted and named in the notes. So are proofs, multiple choice,
+    invalid rows of NuminaMath, and training rows that overlap test rows or repeat earlier rows.
 
     Rows have `prompt`, `question`, `final_answer`, `difficulty` ("Level 5"), `type`, `source` and `id`.
     """
@@ -165,7 +166,7 @@ def _find_defect(row: Row, converted: Row) -> str:
 
 
 def _without_copies(rows: Sequence[Row], held_out: Sequence[str], seen: set[str], dropped: Dropped) -> list[Row]:
-    """Leave out rows that overlap a held-out question, or ask the same as an earlier row; their keys are in `seen`."""
+    """Leave out rows that overlap a held-out question or ask the same as an earlier row. Their keys are in `seen`."""
     overlaps = {train for train, _, _ in find_overlaps([row["question"] for row in rows], held_out)}
     held_keys = set(map(question_key, held_out))
     kept = []
@@ -182,13 +183,13 @@ def _without_copies(rows: Sequence[Row], held_out: Sequence[str], seen: set[str]
 
 
 def _verified(rows: Sequence[Row], dropped: Dropped) -> Iterator[Row]:
-    """Yield rows whose gold is right by the verifier that scores."""
+    """Yield rows with a reference answer that the scoring verifier accepts."""
     golds = [row["final_answer"] for row in rows]
     verdicts = check_answers([f"\\boxed{{{gold}}}" for gold in golds], golds, budget_s=BUDGET_S)
     for row, fault, verdict in zip(rows, gold_faults(golds), verdicts, strict=True):
         if not row["final_answer"] or row["final_answer"].casefold() == "notfound":
             dropped["no answer"].append(row["id"])
-        elif fault is not None or verdict.correct is False:  # None: the workers failed, not the gold
+        elif fault is not None or verdict.correct is False:  # None: the workers failed
             dropped["an answer that the verifier can't read"].append(row["id"])
         else:
             yield row

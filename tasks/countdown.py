@@ -38,11 +38,11 @@ def countdown(
     """Generate problems, as chat prompts.
 
     Args:
-        min_numbers, max_numbers: how many numbers a problem has, 2 to 8.
-        max_number: the largest given number; the smallest is 1.
-        max_target: the largest target; the smallest is 10.
-        train_rows, test_rows: numbers of problems, all different.
-        instruction_role: role of the message with the answer format; "user" is for templates without a system turn.
+        min_numbers, max_numbers: least and greatest count of numbers in a problem, 2 to 8.
+        max_number: the largest given number. The smallest is 1.
+        max_target: the largest target. The smallest is 10.
+        train_rows, test_rows: number of problems of this split, all different.
+        instruction_role: role of the message with the answer format. "user" is for templates without a system turn.
         seed: seed of the problems.
 
     Rows have `prompt`, `question`, `numbers`, `target`, `difficulty` ("3 numbers"), `source` ("countdown") and `id`.
@@ -87,7 +87,7 @@ def countdown(
 
 
 def _combine(numbers: list[int], chance: random.Random) -> tuple[str, int]:
-    """Join random pairs until one expression is left; every intermediate value is a whole number from 1."""
+    """Join random pairs until one expression is left. Every intermediate value is a whole number from 1."""
     parts = [(str(number), number) for number in numbers]
     while len(parts) > 1:
         chance.shuffle(parts)

@@ -1,7 +1,7 @@
 """Load requests with tools and the calls that answer them: Salesforce/xlam-function-calling-60k (CC-BY-4.0).
 
-The hub gives this dataset to accounts that have accepted its terms: log in with `hf auth login`. Its tools describe
-arguments as {"city": {"type": "str, optional", "default": "Oslo"}}, which becomes a JSON Schema.
+The hub requires an account that has accepted the dataset's terms: log in with `hf auth login`. The tools describe
+arguments as {"city": {"type": "str, optional", "default": "Oslo"}}. The task turns them into a JSON Schema.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlvr.verifiers.function_calls import read_calls, read_tools, reference_faul
 from rlvr.verifiers.json_value import InvalidJson, InvalidSchema, from_column
 
 HUB_DATASET = "Salesforce/xlam-function-calling-60k"
-# The form of Hermes and Qwen, for which their chat templates have much the same words.
+# The form of Hermes and Qwen. Their chat templates have similar words.
 INSTRUCTION = """You may call one or more functions to answer the user. These are their signatures:
 <tools>
 {tools}
@@ -32,7 +32,7 @@ For each call, write a JSON object with the name and the arguments of the functi
 <tool_call>
 {{"name": "multiply", "arguments": {{"left": 3, "right": 4}}}}
 </tool_call>"""
-# Python's names, as far as the data uses them; other types stay open.
+# Python's names, as far as the data uses them. Other types stay open.
 _TYPES = {
     "str": "string",
     "string": "string",
@@ -61,14 +61,14 @@ def function_calls(
     """Load requests as chat prompts that list the tools.
 
     Args:
-        path: a file, a folder with a train and perhaps a test file, or a dataset of the hub, with the columns query,
-            tools and answers (JSON text or values). None downloads the dataset, or uses the cached copy.
-        instruction_role: role of the message with the tools; "user" is for chat templates without a system turn.
+        path: a file, a folder with a train file and an optional test file, or a dataset of the hub. The columns are
+            query, tools and answers (JSON text or values). None downloads the dataset, or uses the cached copy.
+        instruction_role: role of the message with the tools. "user" is for chat templates without a system turn.
         test_fraction: share of the rows to hold out if the data has no test split.
-        limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
+        limit_train, limit_test: maximum number of usable rows of a split, drawn at random. None for all.
         seed: seed of all random choices.
 
-    Rows have `prompt`, `question`, `tools` and `calls` (JSON text), `source` and `id`. Left out are rows whose calls
+    Rows have `prompt`, `question`, `tools` and `calls` (JSON text), `source` and `id`. Rows are left out if their calls
     name an unknown function or argument, or violate its schema.
     """
     name, source = "function_calls", path or HUB_DATASET
@@ -109,7 +109,7 @@ def function_calls(
 
 
 def _as_tool(tool: Any) -> dict[str, Any]:
-    """Return a tool whose parameters are a JSON Schema."""
+    """Return a tool with a JSON Schema as its parameters."""
     function = dict(tool.get("function", tool) if isinstance(tool, dict) else {})
     parameters = function.get("parameters") or {}
     if not isinstance(parameters, dict):

@@ -1,4 +1,4 @@
-"""Load GSM8K: 7,473 + 1,319 word problems of grade-school mathematics whose answers are whole numbers.
+"""Load GSM8K: 7,473 training and 1,319 test word problems of grade-school mathematics, with whole numbers as answers.
 
 Plain-text prompts, for base models, have the form of the original experiment:
 
@@ -6,11 +6,11 @@ Plain-text prompts, for base models, have the form of the original experiment:
     Solution: Let's think step by step. {reasoning}
     #### The final answer is {N}
 
-once for each shot, then the row's question up to "step by step.". Chat prompts, for instruction-tuned models, ask for
-the answer in a box. They have the instruction, a user and an assistant turn for each shot, and the question.
+These lines occur once for each shot. The row's question follows, up to "step by step.". Chat prompts, for
+instruction-tuned models, ask for the answer in a box. Each shot is a user and an assistant turn after the instruction.
 
-Shots are worked solutions of training rows that are in no split. The same rows are set aside for any number of shots,
-so recipes with 0 and with 8 shots have the same splits.
+Shots are worked solutions of training rows that are in no split. The same rows are set aside for any number of shots.
+So recipes with 0 and with 8 shots have the same splits.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ def gsm8k(
     """Load GSM8K from the hub (openai/gsm8k), or from a folder.
 
     Args:
-        path: a folder with a training and a test file (train*.jsonl or *train.jsonl, test likewise; columns question
-            and answer). None downloads the dataset or uses the cached copy.
-        shots: worked examples before each question, 0 to 8; the same in all rows.
+        path: a folder with a training file (train*.jsonl or *train.jsonl) and a test file, likewise. The columns are
+            question and answer. None downloads the dataset or uses the cached copy.
+        shots: number of worked examples before each question, 0 to 8. All rows have the same examples.
         style: "text" for base models, "chat" for models with a chat template.
         instruction_role: role of the message that asks for a box. "user" is for chat templates without a system
-            turn; the instruction then opens the first user turn.
+            turn. The instruction then opens the first user turn.
         shot_pool: number of training rows set aside for shots.
         validation_fraction: share of the remaining training rows that becomes the validation split.
         seed: seed of all random choices.
 
-    Rows have `prompt`, `question`, `final_answer` (digits, no commas), `source` ("gsm8k") and `id`: the row of
-    the original file, from 0 ("gsm8k-train-123"). No column contains the solution.
+    Rows have `prompt`, `question`, `final_answer` (digits, no commas), `source` ("gsm8k") and `id`. The `id` has the
+    row of the original file, from 0 ("gsm8k-train-123"). No column contains the solution.
     """
     check_integer(NAME, "shots", shots, 0, MAX_SHOTS)
     check_integer(NAME, "shot_pool", shot_pool, 0)
@@ -136,7 +136,7 @@ def _read(path: str | None) -> dict[str, list[Row]]:
 
 
 def _problem(row: Row, split: str, index: int) -> _SolvedProblem:
-    """Read a row of GSM8K, whose `answer` is the reasoning, then "#### N"."""
+    """Read a row of GSM8K. Its `answer` is the reasoning, then "#### N"."""
     where = f"GSM8K, {split} row {index}"
     require_text(row, ("question", "answer"), where, index)
     reasoning, mark, gold = row["answer"].rpartition("####")

@@ -1,8 +1,8 @@
 """Load HumanEval: 164 Python functions to complete, for evaluation only (Chen et al., 2021).
 
-A row has a prompt, the beginning of a program (imports, a signature and a docstring), and a function `check(candidate)`
-of asserts. Base models continue the prompt. Chat models write the whole function, but may leave out the imports and
-other functions of the prompt, so the column `prefix` contains them.
+A row has the beginning of a program (imports, a signature and a docstring), and a function `check(candidate)` of
+asserts. Base models continue the beginning. Chat models write the whole function, but may leave out imports and other
+functions. So the column `prefix` contains the beginning.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def humaneval(
     answer_format: Literal["fence", "tags"] = "fence",
     instruction_role: Literal["system", "user"] = "user",
 ) -> Task:
-    """Load HumanEval from the hub (openai/openai_humaneval) or a file, as chat prompts; all rows are test rows.
+    """Load HumanEval from the hub (openai/openai_humaneval) or a file, as chat prompts. All rows are test rows.
 
     Args:
         path: HumanEval.jsonl, or a parquet file. None downloads the dataset or uses the cached copy.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>.
         instruction_role: role of the message with the instruction.
 
-    Rows have `prompt`, `question` (the beginning of the program), `prefix` (the same, to put before a program that
-    only continues it), `tests` (a list of {"assert": statements}: the asserts of `check`, or all of it if it has other
-    statements), `entry_point`, `language` ("python"), `source` ("humaneval") and `id` ("HumanEval/0"). No column
-    contains a solution.
+    Rows have `prompt`, `question`, `prefix`, `tests`, `entry_point`, `language`, `source` and `id` ("HumanEval/0").
+    `question` and `prefix` are the beginning of the program. The judge puts `prefix` before a program.
+    `tests` is a list of {"assert": statements}: the asserts of `check`, or all of `check` if it has other statements.
+    No column contains a solution.
     """
     task_instruction = build_instruction(COMPLETION, "python", answer_format)
     raw = _read(path)

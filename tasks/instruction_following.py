@@ -1,8 +1,8 @@
 """Load prompts with verifiable instructions: allenai/RLVR-IFeval (ODC-BY), and google/IFEval (Apache 2.0) held out.
 
 Rows have IFEval's columns, which the reward instruction_constraints reads. RLVR-IFeval names a function and its
-arguments in the column `ground_truth`; they become an id and arguments of IFEval, with the relations "at most",
-"around" and "exactly" where RLVR-IFeval counts so.
+arguments in the column `ground_truth`. The task turns them into an id and arguments of IFEval. The relations are
+"at most", "around" and "exactly" where RLVR-IFeval counts so.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def instruction_following(
     """Load prompts, as chat messages, and their instructions.
 
     Args:
-        path: a file, a folder with a train and perhaps a test file, or a dataset of the hub, in the form of IFEval
-            (prompt, instruction_id_list, kwargs) or of RLVR-IFeval (messages, ground_truth). None downloads
+        path: a file, a folder with a train file and an optional test file, or a dataset of the hub. The columns are
+            IFEval's (prompt, instruction_id_list, kwargs) or RLVR-IFeval's (messages, ground_truth). None downloads
             RLVR-IFeval, and IFEval to hold out, or uses the cached copies.
-        test_fraction: share of the rows to hold out if `path` has no test file.
+        test_fraction: share of the rows to hold out if the data has no test split.
         seed: seed of the rows to hold out.
 
     Rows have `prompt`, `question` (its last message), `instruction_id_list`, `kwargs`, `source` and `id`. Training rows
-    whose prompt overlaps a held-out one (rlvr/data/decontamination.py) are left out.
+    are left out if their prompt overlaps a held-out prompt (rlvr/data/decontamination.py).
     """
     name = "instruction_following"
     raw = read_splits(name, path, HUB_DATASET)
@@ -110,7 +110,7 @@ def instruction_following(
 
 
 def _convert_all(rows: list[Row], split: str, path: str | None, notes: list[str]) -> list[Row]:
-    """Convert the rows of a split; note how many are left out, and why."""
+    """Convert the rows of a split. Note how many are left out, and why."""
     source = path or (HUB_DATASET if split == "train" else HELD_OUT_DATASET)
     converted, dropped = [], Counter[str]()
     for number, row in enumerate(rows):

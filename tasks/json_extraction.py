@@ -1,6 +1,6 @@
 """Load texts, each with a JSON Schema and the value to extract: paraloq/json_data_extraction (Apache 2.0, 484 rows).
 
-The held-out rows have schemas that no training row has, so their accuracy is that of new schemas.
+The held-out rows have schemas that no training row has, so held-out accuracy measures new schemas.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def json_extraction(
     """Load texts as chat prompts, with their schemas.
 
     Args:
-        path: a file, a folder with a train and perhaps a test file, or a dataset of the hub, with the columns text,
-            schema and item (JSON text or values). None downloads the dataset, or uses the cached copy.
+        path: a file, a folder with a train file and an optional test file, or a dataset of the hub. The columns are
+            text, schema and item (JSON text or values). None downloads the dataset, or uses the cached copy.
         test_fraction: share of the rows to hold out, by schema, if the data has no test split.
         seed: seed of all random choices.
 
-    Rows have `prompt`, `question` (the text), `schema` and `reference` (JSON text), `source` and `id`. Left out are
-    rows whose item is not valid under its schema.
+    Rows have `prompt`, `question` (the text), `schema` and `reference` (JSON text), `source` and `id`. Rows are left
+    out if their item is not valid under its schema.
     """
     name, source = "json_extraction", path or HUB_DATASET
 

@@ -1,4 +1,4 @@
-"""Load your own data: a JSON, JSONL or parquet file, a folder of them, or a dataset on the Hugging Face hub.
+"""Load your own data: a JSON, JSONL or parquet file, a folder of files, or a dataset of the hub.
 
     task:
       name: jsonl
@@ -6,9 +6,9 @@
       columns: {question: problem, final_answer: solution_value}     # ours: theirs
       prompt_template: "Question: {question}\\nSolution:"
 
-Without a template, data with a `prompt` column (text, or a list of chat messages) is used as it is, such as the files
-of scripts/prepare_data.py. Rows of APPS or TACO (column `input_output`) get the columns of the code rewards
-(docs/data.md).
+Without a template, the column `prompt` (text, or a list of chat messages) is used as it is. The files of
+scripts/prepare_data.py have this column. Rows of APPS or TACO (column `input_output`) get the columns of the code
+rewards (docs/data.md).
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ def jsonl(
     stop_strings: list[str] | None = None,
     seed: int = 42,
 ) -> Task:
-    """Load rows; build prompts from a template or take them as they are.
+    """Load rows, and build prompts from a template or take the prompts as they are.
 
     Args:
-        path: required. A file; a folder with a file for each split (train.jsonl, optionally validation.jsonl and
-            test.jsonl); or the id of a dataset on the hub ("owner/name").
+        path: required. A file, a folder with a file for each split, or the id of a hub dataset ("owner/name"). A folder
+            has train.jsonl, and optionally validation.jsonl and test.jsonl.
         test_path: a file with the held-out rows, if `path` has none.
         subset: the configuration of a hub dataset that has several.
         train_split: the split of the hub dataset to train on.
-        columns: our name -> their name. Only these columns are kept; by default all are, under their own names.
+        columns: our name -> their name. Only these columns and `prompt` are kept. By default, all columns are kept.
         prompt_template: the prompt, with {column} for a value of the row (our names or theirs) and {{ }} for braces.
-            {final_answer} is refused: it would show the model what is right.
-        system: a system message before the prompt; requires style: chat, or prompts that are messages.
+            The column final_answer is an error, because the prompt would show the answer.
+        system: a system message before the prompt. Requires `style: chat`, or prompts that are messages.
         style: "text" keeps a text prompt as it is, "chat" makes it a user message.
-        gold: a completion that the reward scores 1, such as "The answer is {final_answer}.", with {column} as in
-            `prompt_template` (our names). The check tries the rewards on it. By default the bare final_answer, or the
-            column `solution` of a row with `tests`: a program that passes them.
+        gold: a completion that the rewards score 1, such as "The answer is {final_answer}.". {column} works as in
+            `prompt_template`, with our names. The check tries the rewards on this completion. By default the bare
+            final_answer, or the program in the column `solution` of a row with `tests`.
         test_fraction: share of the training rows to hold out, if the data has no test split.
         stop_strings: ends of the model's own turn in plain-text prompts, such as ["\\nQuestion:"].
         seed: seed of the splits.
 
     Training rows with the question (or else the prompt) of a held-out row are dropped. Missing columns `source` and
     `id` are added. A row of APPS or TACO gets `tests` (JSON text), `entry_point`, `prefix` and `language` ("python")
-    instead of `input_output`, and a prompt if it has neither a template nor a prompt.
+    instead of `input_output`. Such a row also gets a prompt if there is neither a template nor a prompt.
     """
     if path is None:
         message = "Task jsonl: the option path is missing. Name a file, a folder, or a dataset of the hub."
@@ -112,7 +112,7 @@ def _read(
 
 
 def _hold_out(path: str, splits: dict[str, list[Row]], test_fraction: float, seed: int) -> list[str]:
-    """Drop training rows that ask the same as a held-out row, and hold out some if there is no test split, in place."""
+    """Drop training rows that ask the same as a held-out row, in place. Without a test split, hold out some rows."""
     rows = splits["train"]
     notes = [*drop_held_out(splits), *hold_out_test("jsonl", splits, test_fraction, seed)]
     if not splits["test"]:
@@ -127,7 +127,7 @@ def _hold_out(path: str, splits: dict[str, list[Row]], test_fraction: float, see
 
 
 def _gold(template: str | None, train: list[Row]) -> Callable[[Mapping[str, Any]], str | None] | None:
-    """Return the function that writes the gold of a row; None if the bare final_answer is all that is known."""
+    """Return the function that writes a row's reference completion, or None if only the bare final_answer is known."""
     if template is not None:
         fields = template_fields(template, "gold")
         if absent := next((field for field in fields if field not in train[0]), None):
@@ -137,7 +137,7 @@ def _gold(template: str | None, train: list[Row]) -> Callable[[Mapping[str, Any]
 
 
 def _solution(row: Mapping[str, Any]) -> str | None:
-    """The reference program of a row with tests, as a completion; None without one."""
+    """Return the reference program of a row with tests, as a completion, or None."""
     program = row["solution"] if row["tests"] else None
     if not isinstance(program, str) or not program.strip():
         return None

@@ -1,7 +1,7 @@
 """Load MBPP: 974 small tasks for Python functions, each with three asserts (Austin et al., 2021).
 
-The splits are those of the paper, by task_id: 601 to 974 train, 511 to 600 validation, 11 to 510 test. 1 to 10 are the
-paper's few-shot examples, in no split. The sanitized version has 427 tasks, checked by hand.
+The splits are from the paper, by task_id: 601 to 974 train, 511 to 600 validation, 11 to 510 test. Tasks 1 to 10 are
+the paper's few-shot examples, in no split. The sanitized version has 427 tasks, checked by hand.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ def mbpp(
     """Load MBPP from the hub (google-research-datasets/mbpp) or files, as chat prompts for Python functions.
 
     Args:
-        path: mbpp.jsonl, sanitized-mbpp.json, a parquet file, or a folder of these with subfolders; task_id decides the
-            split. None downloads the dataset or uses the cached copy.
+        path: the file mbpp.jsonl or sanitized-mbpp.json, a parquet file, or a folder of these with subfolders. task_id
+            decides the split. None downloads the dataset or uses the cached copy.
         version: "full" or "sanitized", on the hub.
         shown: number of asserts in the prompt, 0 or more. With 0, the prompt names the function.
-        tests: "all" also scores by the shown asserts, as is usual; "hidden" only by the others.
-        challenge: add the challenge asserts, which 11 tasks have, to the hidden ones.
-        answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>, "tool" for a call
-            of the tool submit (environments/code_repair.py, python_sandbox.py).
+        tests: "all" scores with all asserts, as is usual. "hidden" scores only with asserts that the prompt hides.
+        challenge: add the challenge asserts, which 11 tasks have, to the hidden asserts.
+        answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>. "tool" asks for a
+            call of the tool submit (environments/code_repair.py, python_sandbox.py).
         faulty: add the columns faulty_program, the solution with one fault, and solution. Rows for which no fault fails
-            a test are left out. It runs about 1,000 programs in the sandbox.
+            a test are left out. The sandbox runs up to four programs per task.
         solutions: add the column solution, which --check submits to an environment for programs.
         instruction_role: role of the message with the instruction.
         seed: seed of the faults.
 
-    Rows have `prompt`, `question`, `tests` (which score a program) and `public_tests` (lists of {"assert":
-    statements}), `entry_point`, `language` ("python"), `source` ("mbpp") and `id` ("mbpp-601"). No column contains a
-    solution, unless `faulty` or `solutions` adds it; prompts never do.
+    Rows have `prompt`, `question`, `tests`, `public_tests`, `entry_point`, `language`, `source` and `id` ("mbpp-601").
+    `tests` score a program. The tests are a list of {"assert": statements}. No column contains a solution, unless
+    `faulty` or `solutions` adds it. Prompts never contain a solution.
     """
     check_integer(NAME, "shown", shown, 0)
     instruction = build_instruction(FUNCTION, "python", answer_format)
@@ -139,7 +139,7 @@ def _row(
     scored_by: str,
     challenge: bool,
 ) -> Row:
-    """Convert a row of either version; the full version calls the question `text`, the sanitized one `prompt`."""
+    """Convert a row of either version. The full version calls the question `text`, the sanitized version `prompt`."""
     column = "text" if "text" in row else "prompt"
     require_text(row, (column,), where, index)
     if "test_list" not in row:

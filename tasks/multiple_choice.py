@@ -1,9 +1,9 @@
-"""Load multiple-choice questions: ARC-Challenge (Clark et al., 2018), MMLU, or files in the form of either.
+"""Load multiple-choice questions: ARC-Challenge (Clark et al., 2018), MMLU, or files in one of these forms.
 
     {"question": "…", "choices": {"text": ["…", "…"], "label": ["A", "B"]}, "answerKey": "B"}     ARC
     {"question": "…", "choices": ["…", "…"], "answer": 1}                                        MMLU
 
-The letters of a prompt are always A, B, …; ARC's labels 1, 2, … become letters.
+The letters of a prompt are always A, B, … . ARC's labels 1, 2, … become letters.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def multiple_choice(
     """Load questions as chat prompts.
 
     Args:
-        path: a file, a folder with train and test files, or a dataset of the hub, such as cais/mmlu (with `subset:
-            all`; its auxiliary_train is the training split). None downloads allenai/ai2_arc, or uses the cached copy.
-        subset: the configuration of a dataset of the hub; ARC-Challenge for None.
-        shuffle_choices: put the choices of each row in an order of its own, unless one of them names others ("all of
-            the above"). The letter that is right most often is then no good guess.
+        path: a file, a folder with train and test files, or a dataset of the hub, such as cais/mmlu (`subset: all`).
+            MMLU's auxiliary_train is the training split. None downloads allenai/ai2_arc, or uses the cached copy.
+        subset: the configuration of a dataset of the hub. The default is ARC-Challenge if `path` is None.
+        shuffle_choices: put the choices of each row in a random order, unless a choice names others ("all of the
+            above"). The most frequent letter is then a poor guess.
         test_fraction: share of the rows to hold out if the data has no test split.
         seed: seed of all random choices.
 
@@ -94,7 +94,7 @@ def multiple_choice(
 
 
 def _check_counted_from_0(source: str, splits: Mapping[str, Sequence[Row]]) -> None:
-    """Refuse numbers as answers that count from 1: nearly all rows would have the next choice as the right one."""
+    """Raise an error if answers count from 1, because nearly all rows would have the next choice as the answer."""
     for split, rows in splits.items():
         numbers = [
             (row["answer"], len(row["choices"]))
@@ -111,7 +111,7 @@ def _check_counted_from_0(source: str, splits: Mapping[str, Sequence[Row]]) -> N
 
 
 def _read(row: Row) -> tuple[list[Any], Any]:
-    """Return the choices of a row, and the letter of the right one; another value if there is none."""
+    """Return the choices of a row and the letter of the correct choice, or another value if there is none."""
     choices = row["choices"]
     gold = row.get("answerKey", row.get("answer"))
     texts, labels = (choices.get("text"), choices.get("label")) if isinstance(choices, Mapping) else (choices, None)

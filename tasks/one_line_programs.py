@@ -6,13 +6,13 @@
     n=int(input());print((n+12)*47)
     ```
 
-Nothing is downloaded. Problems are held out by their two numbers (rlvr/data/number_pairs.py). Two in three have a trap:
+Nothing is downloaded. Problems are held out by their two numbers (rlvr/data/number_pairs.py). Two thirds have a trap:
 
     expression   (n+12)*47           a sum needs parentheses before it is multiplied, divided or reduced
     sum          sum(range(12,n+1))  range excludes its end, but the sentence includes it
 
-The others look alike without a trap: n*12+47, and sum(range(12,n)) for a sentence that excludes n. So always adding 1
-is no solution.
+The other problems look alike without a trap: n*12+47, and sum(range(12,n)) for a sentence that excludes n. So a program
+that always adds 1 is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlvr.data.number_pairs import number_pairs
 from rlvr.data.splits import to_datasets
 
 NAME = "one_line_programs"
-# A step of a problem, in words. The sums come first only; they need no parentheses before the second step.
+# A step of a problem, in words. The sums come first only, and need no parentheses before the second step.
 STEPS = {
     "+": "add {number}",
     "-": "subtract {number}",
@@ -80,7 +80,7 @@ class OneLiner:
         return (self.first, self.second) in KINDS[(self.source, "trap")]
 
     def expression(self, *, careful: bool = True) -> str:
-        """Return the problem in Python; with `careful=False`, the version that falls into the trap, if any."""
+        """Return the problem in Python. With `careful=False`, return the version that falls into the trap, if any."""
         if self.source == "sum":
             inner = f"sum(range({self.left},n{'+1' if careful and self.first == 'sum to' else ''}))"
         else:
@@ -101,7 +101,7 @@ class OneLiner:
 
 
 def question(problem: OneLiner, wording: int) -> str:
-    """Return the problem in words; `wording` is an index into `WORDINGS`."""
+    """Return the problem in words. `wording` is an index into `WORDINGS`."""
     first = STEPS[problem.first].format(number=problem.left)
     second = STEPS[problem.second].format(number=problem.right)
     return WORDINGS[wording].format(first=first, First=first[0].upper() + first[1:], second=second)
@@ -128,13 +128,13 @@ def one_line_programs(
 
     Args:
         kinds: "expression", "sum" or "both" (half of the rows each).
-        train_rows, validation_rows, test_rows: numbers of problems; each split has numbers of its own.
+        train_rows, validation_rows, test_rows: number of problems. No pair of numbers is in two splits.
         tests_per_problem: number of tests, 2 to 8. Their outputs differ, so a constant program passes at most one.
-        seed: seed of the problems, their words, order and tests; held-out numbers do not depend on it.
+        seed: seed of the problems, their words, order and tests. Held-out numbers do not depend on the seed.
 
-    Rows have `prompt`, `question`, `tests` (a list of {"input", "output"}), `entry_point` (None: programs read stdin),
-    `language` ("python"), `source` ("expression" or "sum"), `difficulty` ("trap" or "plain") and `id`: the expression
-    of a right program, such as "(n+12)*47".
+    Rows have `prompt`, `question`, `tests`, `entry_point`, `language`, `source`, `difficulty` and `id`. `tests` is a
+    list of {"input", "output"}. `entry_point` is None, because programs read stdin. `source` is "expression" or "sum",
+    `difficulty` "trap" or "plain". `id` is the expression of a correct program, such as "(n+12)*47".
     """
     check_integer(NAME, "tests_per_problem", tests_per_problem, 2, MOST_TESTS)
     sources = SOURCES if kinds == "both" else (kinds,)

@@ -39,13 +39,13 @@ def reasoning_gym(
     Args:
         dataset: required: its name in reasoning-gym, such as "chain_sum". "composite" mixes several (options:
             {datasets: [{name: chain_sum, weight: 1, config: {}}, …]}).
-        train_rows, test_rows: numbers of problems, all with different questions. A note says if the dataset has fewer.
+        train_rows, test_rows: number of problems, all with different questions. A note says if the dataset has fewer.
         options: the configuration of the dataset, such as {min_terms: 2, max_digits: 3}.
-        instruction_role: role of the message with the answer format; "user" is for templates without a system turn.
+        instruction_role: role of the message with the answer format. "user" is for templates without a system turn.
         seed: seed of the problems. Training and test problems never share a question.
 
-    Rows have `prompt`, `question`, `final_answer` (the package's solution, or "" if it has only a verifier), `source`,
-    `id`, and `entry`, which the reward passes to the verifier.
+    Rows have `prompt`, `question`, `final_answer`, `source`, `id` and `entry`. `final_answer` is the package's
+    solution, or "" if there is only a verifier. The reward passes `entry` to the verifier.
     """
     if dataset is None:
         raise InputError(

@@ -1,7 +1,7 @@
-"""Load questions of SQuAD whose answer is a number, for the environment retrieval (Rajpurkar et al., 2016).
+"""Load SQuAD's questions with a number as the answer, for the environment retrieval (Rajpurkar et al., 2016).
 
-The paragraphs of all articles are written to a folder of text, to be searched. A number can be verified: the reward
-math_correctness reads it. The held-out questions are SQuAD's validation split, about other articles.
+The task writes the paragraphs of all articles to a folder of text, for the search. The reward math_correctness can
+verify a number. The held-out questions are SQuAD's validation split, about other articles.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def squad_numbers(
     """Load questions, and write the articles.
 
     Args:
-        path: a folder with train and validation files in the form of the hub's, or another dataset of the hub. None
-            downloads the dataset, or uses the cached copy.
-        folder: where the articles are written; the environment's option `folder` names it, too.
+        path: a folder with train and validation files, or a dataset of the hub, with SQuAD's columns. None downloads
+            the dataset, or uses the cached copy.
+        folder: the folder for the articles. Set the environment's option `folder` to the same folder.
 
     Rows have `prompt`, `question`, `final_answer`, `title`, `source` ("squad") and `id`.
     """

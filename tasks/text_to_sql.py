@@ -1,8 +1,8 @@
 """Load questions about small databases, for the environment sqlite or the reward sql_result.
 
 The data is gretelai/synthetic_text_to_sql (Apache 2.0). A row has a question, SQL that creates and fills tables, and
-the query that answers it. The tables are written to a SQLite file each. Kept are rows whose query is one SELECT that
-returns rows in SQLite; the data has other dialects, too.
+the query that answers the question. The task writes each database to a SQLite file. Rows are kept if SQLite runs the
+query, and the result has more than NULL, 0 or empty text. The data has other dialects, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlvr.verifiers.sql_results import same_rows
 
 HUB_DATASET = "gretelai/synthetic_text_to_sql"
 COLUMNS = ("sql_prompt", "sql_context", "sql")
-MAX_STEPS = 2000  # thousands of instructions of SQLite for a row; seconds would keep other rows on a busy machine
+MAX_STEPS = 2000  # thousands of SQLite's instructions per row. Seconds would keep other rows on a busy machine
 # While a database is made: other files, settings, code.
 _REFUSED = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_CREATE_VTABLE}
 INSTRUCTION = "Query the database with the tool query. Then give the answer with the tool answer: one SELECT of SQLite."
@@ -46,13 +46,13 @@ def text_to_sql(
     """Load questions, and write their databases.
 
     Args:
-        path: a folder with train and test files in the form of the hub's, or another dataset of the hub. None
-            downloads the dataset, or uses the cached copy.
-        folder: where the databases are written; the environment's option `folder` names it, too.
-        limit_train, limit_test: maximal usable rows of a split, drawn at random; None for all.
-        single_turn: write prompts with the tables, to be answered with a query, for the reward `sql_result`. Rows whose
-            answer changes on no changed copy of the database (rlvr/verifiers/sql_judge.py) are left out: a constant
-            earns the reward. By default, prompts are for the environment's tools.
+        path: a folder with train and test files, or a dataset of the hub, with the same columns. None downloads the
+            dataset, or uses the cached copy.
+        folder: the folder for the databases. Set the environment's option `folder` to the same folder.
+        limit_train, limit_test: maximum number of usable rows of a split, drawn at random. None for all.
+        single_turn: write prompts with the tables, for the reward `sql_result`. Rows are left out if a constant would
+            score 1: no changed copy of the database (rlvr/verifiers/sql_judge.py) changes their answer. By default,
+            prompts are for the environment's tools.
         seed: seed of the draw.
 
     Rows have `prompt`, `question`, `database`, `gold_query`, `source` and `id`.
@@ -80,7 +80,7 @@ def _gold(row: Mapping[str, Any]) -> str:
 
 
 def _convert(row: Row, number: int, split: str, folder: Path, single_turn: bool) -> Row | str:
-    """Write the database of a row; return why the row is of no use, if so."""
+    """Write the database of a row. Return our row, or why the row can't be used."""
     if not all(isinstance(row[column], str) for column in COLUMNS):
         return "a value that is not text"
     question, context, gold = (row[column].strip() for column in COLUMNS)
@@ -101,7 +101,7 @@ def _convert(row: Row, number: int, split: str, folder: Path, single_turn: bool)
 
 
 def _prepare(file: Path, context: str, gold: str, single_turn: bool) -> str:
-    """Create the database, try the gold query, and return the tables.
+    """Create the database, try the reference query, and return the tables.
 
     Raises:
         ValueError: why they can't be used.
