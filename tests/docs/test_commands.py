@@ -65,7 +65,7 @@ def test_the_commands_of_a_page_are_accepted(
 
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
     monkeypatch.chdir(tmp_path)
-    make_own_task.main()
+    make_own_task.main([])
     commands = commands_of(page)
     assert len(commands) >= 5
     for words in commands:
