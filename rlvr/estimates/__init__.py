@@ -127,7 +127,7 @@ class Estimate:
         peak, room = self.memory.peak / GIB, self.machine.gpu.memory
         machines = self.machine.needed(self.setup.processes)
         several = f"{machines} x " if machines > 1 else ""
-        where = f"{several}{self.machine.name} ({room:.3g} GiB{' a GPU' if self.machine.gpus else ''})"
+        where = f"{several}{self.machine.name} ({room:.3g} GiB{' per GPU' if self.machine.gpus else ''})"
         if peak > room:
             return [f"warning: does NOT fit on {where}: {peak:.1f} GiB when {self.memory.fullest}"]
         if not self.host_fits:
