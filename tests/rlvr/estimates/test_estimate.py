@@ -104,7 +104,11 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
 @pytest.mark.parametrize(
     ("estimated", "phrases", "why"),
     [
-        (lambda: of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB per GPU)", "dollars"], "all is well"),
+        (
+            lambda: of("ml.g6e.xlarge", HALF, **LORA),
+            ["fits on ml.g6e.xlarge (45 GiB per GPU)", "dollars"],
+            "all is well",
+        ),
         (
             lambda: of("ml.g6e.xlarge", HALF, processes=8, **LORA),
             ["fits on 8 x ml.g6e.xlarge", "dollars"],
