@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
         if not options.json:
             console.error(str(error))
     if not options.json:
-        console.error(f"{recipe.path}: loading torch, transformers and TRL …")
+        console.error("Loading torch, transformers and TRL …")
     if options.check:
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
         from rlvr.check import TargetMachine, check

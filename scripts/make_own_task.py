@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
@@ -87,10 +88,10 @@ def make_rows(split: str) -> list[dict[str, str]]:
     return list(rows.values())
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--output", type=Path, default=Path("data/own-task"), metavar="DIR", help="the folder to write")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     options.output.mkdir(parents=True, exist_ok=True)
     for split in ROWS:
         write_rows(options.output / f"{split}.jsonl", make_rows(split))

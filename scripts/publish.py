@@ -1,8 +1,10 @@
 """Publish the model of a run on the Hugging Face hub, with a card written from the run's files.
 
-    python scripts/publish.py runs/demo-arithmetic --repo user/name --dry_run     # list, scan and card; sends nothing
-    python scripts/publish.py runs/demo-arithmetic --repo user/name --private
-    python scripts/publish.py exported/ --repo user/name                          # what scripts/export.py wrote
+    python scripts/publish.py runs/my-run --repo user/name --dry_run     # list, scan and card; sends nothing
+    python scripts/publish.py runs/my-run --repo user/name --private
+    python scripts/publish.py exported/ --repo user/name                 # what scripts/export.py wrote
+
+The base model of an adapter must be on the hub.
 
 All files are listed and scanned before one is sent: a secret or a path of this machine refuses the upload. The files
 arrive in one commit. After a cut connection the same command sends only what is missing. See docs/export-publish.md.

@@ -1,15 +1,15 @@
 #!/usr/bin/env python
-"""Attack the rewards of a recipe before training: find texts that earn them without being right.
+"""Attack the rewards of a recipe before training: find texts that score without being correct.
 
     python scripts/red_team.py --config recipes/demo-arithmetic.yaml
     python scripts/red_team.py --config RECIPE --minutes 10 --json findings.json
     python scripts/red_team.py --config runs/demo-arithmetic/recipe.yaml --run_dir runs/demo-arithmetic
 
-It needs neither a model nor a GPU. It tries a list of texts on rows of the task. With a run directory, it also tries
-the completions of the run, and writes red_team.json there. Any recipe key can be overridden, as with run_grpo.py.
+The script scores a list of texts on rows of the task, without a model or a GPU. With a run directory, the script also
+scores the completions of the run, and writes red_team.json there. Any recipe key can be overridden.
 docs/rewards.md#attack-the-rewards-of-a-recipe explains the table.
 
-Exit codes: 0 the rewards hold or are lenient; 1 they are broken; 2 the recipe or an option is wrong.
+Exit codes: 0 the rewards hold or are lenient; 1 they are broken or untested; 2 the recipe or an option is wrong.
 """
 
 from __future__ import annotations

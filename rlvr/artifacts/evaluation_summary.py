@@ -141,7 +141,7 @@ def table(evaluation: Evaluation) -> BeforeAfterTable | None:
         *(_of_tasks(evaluation, both) if evaluation.tasks else _accuracies(evaluation, both)),
         *(mean(f"reward {name}", partial(_mean_reward, name), "{:.2f}".format) for name in labels),
         mean("cut off", lambda score: score.cut_off, lambda value: f"{100 * value:.1f}", " %"),
-        mean("tokens a completion", lambda score: score.mean_tokens, "{:.1f}".format),
+        mean("tokens per completion", lambda score: score.mean_tokens, "{:.1f}".format),
         *(
             mean(label, value, "{:,.0f}".format)
             for label, value in counts

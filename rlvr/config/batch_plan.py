@@ -65,9 +65,9 @@ class BatchPlan:
             f"{count(self.prompts, 'prompt')} x {self.generations} completions per generation"
             + (f" over {self.processes} processes" if self.processes > 1 else "")
             + (f", used for {self.updates:g} optimizer steps" if self.updates > 1 else ""),
-            f"{count(self.steps, 'optimizer step')} over {self.rows} training rows"
-            + (f" ({self.dropped} of them fill no batch and are left out of each epoch)" if self.dropped else ""),
-            *([] if self.longest_prompt is None else [f"longest prompt {self.longest_prompt} tokens; nothing is cut"]),
+            f"{count(self.steps, 'optimizer step')} over {self.rows:,} rows"
+            + (f" ({self.dropped} per epoch fill no batch)" if self.dropped else ""),
+            *([] if self.longest_prompt is None else [f"longest prompt {self.longest_prompt} tokens, nothing is cut"]),
         ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +43,7 @@ def parse_overrides(words: Sequence[str], problems: list[Problem]) -> list[tuple
         try:
             overrides.append((key, parse_yaml(text)[0]))
         except YAMLError:
-            fix = "Close its brackets and quotation marks, or put it into quotes."
+            fix = f"Close its brackets and quotation marks. For a text, write {shlex.quote(json.dumps(text))}."
             problems.append(Problem(f"--{key}: {text!r} is not YAML. {fix}", "invalid-override", key))
     return overrides
 

@@ -13,9 +13,7 @@ Most problems of programming contests share 13 words with another problem. There
 fifth of the held-out text. Of 808 problems and 291 others of the same site, 528 pairs share a passage, but none shares
 a fifth. A copied problem shares nearly all.
 
-Not found: the same problem in other words, with other numbers, or in another language.
-
-100,000 texts of 90 words against 1,000 take 8 s on one core.
+Not found: the same problem in other words or in another language.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr.config.recipe import Recipe
 from rlvr.estimates import parameters as counting
 from rlvr.estimates.advice import RecipeChange, advise
-from rlvr.estimates.machines import PRICES_READ, Machine, find_machine, this_machine
+from rlvr.estimates.machines import Machine, find_machine, this_machine
 from rlvr.estimates.memory import GIB, MOMENTS, USABLE, GpuMemory, memory
 from rlvr.estimates.run_setup import RunSetup, read_setup
 from rlvr.estimates.run_time import RunTime, run_time
@@ -127,7 +127,7 @@ class Estimate:
         peak, room = self.memory.peak / GIB, self.machine.gpu.memory
         machines = self.machine.needed(self.setup.processes)
         several = f"{machines} x " if machines > 1 else ""
-        where = f"{several}{self.machine.name} ({room:.3g} GiB{' a GPU' if self.machine.gpus else ''})"
+        where = f"{several}{self.machine.name} ({room:.3g} GiB{' per GPU' if self.machine.gpus else ''})"
         if peak > room:
             return [f"warning: does NOT fit on {where}: {peak:.1f} GiB when {self.memory.fullest}"]
         if not self.host_fits:
@@ -155,12 +155,9 @@ class Estimate:
             return []
         low, high = self.hours.total
         dollars = self.hours.dollars(self.machine, self.setup.processes)
-        cost = f", {_dollars(*dollars)} (prices of {PRICES_READ})" if dollars is not None else ""
+        cost = f", {_dollars(*dollars)}" if dollars is not None else ""
         share = self.hours.generating[1] / high if high else 0
-        return [
-            f"{_times(low, high)} for {self.steps:,} updates{cost}, {share:.0%} of it generating; "
-            "not measured, without rewards"
-        ]
+        return [f"estimate: {_times(low, high)} for {self.steps:,} updates{cost}, {share:.0%} generating"]
 
 
 def estimate(

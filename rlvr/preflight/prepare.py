@@ -205,7 +205,7 @@ def _choose_weights(components: RunComponents, processes: int) -> tuple[Recipe, 
     choice = choose_weights(components, earlier)
     weights, why = min(gather_object([choice])) if processes > 1 else choice
     recipe = with_weights(recipe, weights)
-    what = "from the adapter" if weights == "adapter" else "from a merged copy if the first generation agrees"
+    what = "from the adapter" if weights == "adapter" else "merged copy if it agrees"
     return recipe, f"{what}{f' ({why})' if why else ''}"
 
 

@@ -281,8 +281,8 @@ class _Contract:
             yield Problem(
                 f"{name} scores the reference answer of another row 1 in {_which(accepted, len(scores['other']))}, "
                 f"such as {self.probes['other'][row].text!r:.{SHOWN_CHARACTERS}}, where {answer} is "
-                f"{self.task.train[row][answer]!r:.{SHOWN_CHARACTERS}}. Compare each completion with the entry of its "
-                f"own row: zip(completions, {answer}).",
+                f"{self.task.train[row][answer]!r:.{SHOWN_CHARACTERS}}. Compare each completion with {answer} of its "
+                "own row.",
                 "accepted-another",
                 key,
                 row=row,
@@ -290,9 +290,9 @@ class _Contract:
         for kind in WITHOUT_CONTENT:
             accepted = [row for row, score in scores[kind].items() if score >= 1]
             if len(accepted) > MOST_ACCEPTED * len(scores[kind]):
+                fix = "Compare only the answer" if kind == "prompt" else "Return 0 for an answer without content"
                 yield Problem(
-                    f"{name} scores {KINDS[kind]} 1 in {_which(accepted, len(scores[kind]))}. Return 0 for an answer "
-                    "without content.",
+                    f"{name} scores {KINDS[kind]} 1 in {_which(accepted, len(scores[kind]))}. {fix}.",
                     "accepted-noise",
                     key,
                     row=accepted[0],

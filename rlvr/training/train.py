@@ -247,13 +247,13 @@ def _check_that_something_was_learnt(trainer: RecipeTrainer) -> None:
         why = (
             "In every group all completions got the same reward, and GRPO learns only from differences: the task is "
             "too hard or too easy for this model, or the reward is constant or does not find the answers. Read some "
-            "completions (scripts/score.py --config RECIPE RUN --why 0), and see docs/monitoring.md_reward_zero_std."
+            "completions (scripts/score.py --config RECIPE RUN --why 0), and see docs/monitoring.md."
         )
     else:
         kind = "lost-gradient"
         why = (
             "Rewards differed and the learning rate was not 0, so the gradient was lost: see grad_norm in "
-            "metrics.jsonl, and docs/monitoring.md#grad_norm."
+            "metrics.jsonl, and docs/monitoring.md."
         )
     if newest_complete(Path(str(trainer.args.output_dir))):
         why += " The next run needs --resume_from_checkpoint never: this one's checkpoints are complete."

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 import run_grpo
 from scripts import sagemaker
@@ -40,8 +41,8 @@ def accept(words: list[str], data: Path, output: Path) -> None:
     if words[:2] == ["accelerate", "launch"]:
         position = words.index("run_grpo.py")
         launcher = Path(words[words.index("--config_file") + 1])
-        assert (REPOSITORY / launcher).is_file()
-        target = ["--world_size", words[words.index("--num_processes") + 1], "--launcher", launcher.stem]
+        processes = yaml.safe_load((REPOSITORY / launcher).read_text("utf-8"))["num_processes"]
+        target = ["--world_size", str(processes), "--launcher", launcher.stem]
         words = ["python", *words[position:], *target]
     program, script, *rest = words
     assert program == "python" and (REPOSITORY / script).is_file(), words
@@ -65,7 +66,7 @@ def test_the_commands_of_a_page_are_accepted(
 
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
     monkeypatch.chdir(tmp_path)
-    make_own_task.main()
+    make_own_task.main([])
     commands = commands_of(page)
     assert len(commands) >= 5
     for words in commands:

@@ -3,7 +3,7 @@
 Statements have the format of DeepMind's CodeContests: the story, then "Input", "Output", "Examples" and "Note", each on
 a line of its own. A statement without these lines is all story.
 
-A statement is prose, so these rules are heuristics. docs/data.md has their error rates, on problems read by hand.
+A statement is prose, so these rules are heuristics. docs/benchmarks.md has their error rates, on problems read by hand.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_the_plan_has_the_batches_and_steps_of_trl(
     assert (planned.prompts, planned.generations, planned.steps) == plan, why
     lines = "\n".join(planned.lines())
     assert f"x 8 completions per generation{f' over {processes} processes' if processes > 1 else ''}" in lines
-    assert ("(1 of them fill no batch" in lines) == (planned.prompts == 3), "trl#4271: rows that are never seen"
+    assert ("(1 per epoch fill no batch)" in lines) == (planned.prompts == 3), "trl#4271: rows that are never seen"
 
 
 def test_an_incomplete_batch_has_no_plan() -> None:

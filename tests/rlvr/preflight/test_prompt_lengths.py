@@ -28,7 +28,12 @@ def measured(train: Dataset, **settings: Any) -> PromptLengths:
     ("bytes_of_prompts", "settings", "rows", "why"),
     [
         ([8] * 64, {"max_completion_length": 4000}, None, "short ones"),
-        ([8] * 62 + [120, 8], {"max_completion_length": 4000}, "1 of 64 train prompts are too long (rows 62;", "one"),
+        (
+            [8] * 62 + [120, 8],
+            {"max_completion_length": 4000},
+            "1 of 64 train prompts are too long (rows 62, at most",
+            "one",
+        ),
         (
             [120] * 64,
             {"max_completion_length": 4000},
