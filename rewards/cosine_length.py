@@ -32,6 +32,7 @@ def cosine_length(
     max_len: int = 1000,
     final_answer: list[str] | None = None,
     completion_ids: list[list[int]] | None = None,
+    completion_ended: list[bool] | None = None,
     min_value_wrong: float = -1.0,
     max_value_wrong: float = -0.5,
     min_value_correct: float = 0.5,
@@ -49,6 +50,7 @@ def cosine_length(
         max_len: the length from which the reward stays constant.
         final_answer: the reference answer of each row, as for math_correctness. Not needed with `assume_correct`.
         completion_ids: the tokens of each completion, passed by the trainer.
+        completion_ended: False for a completion that was cut off, as for math_correctness.
         min_value_wrong, max_value_wrong: reward of a wrong answer at length 0, and at `max_len`, in this order.
         min_value_correct, max_value_correct: reward of a correct answer at `max_len`, and at length 0, in this order.
         unit: unit of `max_len`. open-r1 counts characters. Without `completion_ids`, as in evaluation, four characters
@@ -64,7 +66,8 @@ def cosine_length(
         if final_answer is None:
             message = "the column final_answer is missing. Add it, or set assume_correct and a gate."
             raise InputError(f"Reward cosine_length: {message}", kind="missing-column", key="final_answer")
-        verdicts = [(one.correct, one.why) for one in check_answers(completions, final_answer, prose=prose)]
+        checked = check_answers(completions, final_answer, prose=prose, ended=completion_ended)
+        verdicts = [(one.correct, one.why) for one in checked]
     lengths = text_lengths(completions, completion_ids, unit)
     rewards: list[float | None] = []
     for (correct, _), length in zip(verdicts, lengths, strict=True):

@@ -51,7 +51,6 @@ def instruction_constraints(
         kwargs: for each row, a list with the arguments of each instruction, or its JSON text.
         all_or_nothing: return 1 if all instructions are followed, else 0. IFEval calls this prompt-level accuracy.
         least_words: least number of different words of its own. 0 disables this check and the loop check, as in IFEval.
-        columns: other columns, which the reward does not read.
 
     Raises:
         InputError: an id or its arguments are invalid.

@@ -23,7 +23,7 @@ from rlvr.verifiers.code.options import JudgeOptions
 HEAD = "<!-- python -m rlvr.reference writes this page. -->\n"
 # Arguments that TRL and the scorer pass; no option of a recipe.
 PASSED = {"prompts", "completions", "completion_ended", "completion_ids", "environments", "trainer_state"}
-PASSED |= {"log_metric", "log_extra", "kwargs", "self"}
+PASSED |= {"log_metric", "log_extra", "self"}
 ORIGINS = {
     "section": ("Sections", "Keys of a section are dotted on the command line: `--evaluation.rows 100`."),
     "run": ("Keys of this project", "They control the run. TRL does not get them."),
@@ -122,13 +122,13 @@ def _arguments(function: Callable[..., Any]) -> Iterator[str]:
     texts = described(JudgeOptions.__doc__, "Attributes") if hasattr(function, "__wrapped__") else {}
     texts |= described(function.__doc__, "Args")
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in PASSED:
+        if parameter.name in PASSED or parameter.kind is parameter.VAR_KEYWORD:
             continue
         required = parameter.default is parameter.empty
         kind = "column" if required and "completions" in inspect.signature(function).parameters else "required"
         default = kind if required else f"default `{parameter.default!r}`"
         text = texts.get(parameter.name, "")
-        yield f"- `{parameter.name}` ({default}){': ' + text[:1].upper() + text[1:] if text else ''}"
+        yield f"- `{parameter.name}` ({default}){f': {text}' if text else ''}"
 
 
 def _signature(name: str, value: Any) -> str:

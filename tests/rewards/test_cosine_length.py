@@ -22,6 +22,11 @@ def score(text: str, tokens: int, **options: Any) -> float | None:
     return reward
 
 
+def test_the_last_sentence_of_a_completion_that_was_cut_off_states_nothing() -> None:
+    values = [score("Thus she has 42 eggs.", 100, completion_ended=[ended]) for ended in (True, False)]
+    assert values[0] > 0 > values[1], "as math_correctness"
+
+
 @pytest.mark.parametrize(
     ("tokens", "right", "wrong", "why"),
     [
