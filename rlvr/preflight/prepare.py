@@ -22,8 +22,9 @@ from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import Resumption, agree, choose_intact, earlier_engine, earlier_recipe
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.config import schema
-from rlvr.config.batch_plan import reward_batch_timeout
+from rlvr.config.batch_plan import BatchPlan, reward_batch_timeout
 from rlvr.config.recipe import Recipe, value_of, with_engine
+from rlvr.data.task import Task
 from rlvr.environments.loading import COLUMN
 from rlvr.environments.proxies import Environments
 from rlvr.errors import InputError, Problem
@@ -110,9 +111,7 @@ def prepare_run(
         recipe = _in_rounds(recipe, estimate, state.num_processes)
         about = [", ".join(filter(None, (engine, weights))), *_machine_lines(components, recipe)]
         remarks = (
-            *remarks_of(task.notes[:1], "plan"),
-            *remarks_of(task.notes[1:], "data"),
-            *remarks_of(plan.lines(), "plan"),
+            *_plan_remarks(task, plan),
             *remarks_of(
                 [*filter(None, about), *(f"{name}: {value}" for name, value in environment.items())], "environment"
             ),
@@ -308,6 +307,12 @@ def remarks_of(lines: Iterable[str], kind: str) -> list[Problem]:
         Problem(line.removeprefix("warning: "), kind, level="warning" if line.startswith("warning: ") else "note")
         for line in lines
     ]
+
+
+def _plan_remarks(task: Task, plan: BatchPlan) -> list[Problem]:
+    """All but the first note of a task are details."""
+    first, rest = remarks_of(task.notes[:1], "plan"), remarks_of(task.notes[1:], "data")
+    return [*first, *rest, *remarks_of(plan.lines(), "plan")]
 
 
 def _estimate_remarks(estimate: estimates.Estimate) -> list[Problem]:
