@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -109,12 +109,10 @@ def prepare_run(
         assert tokenizer is not None and plan is not None  # a missing one is an error
         estimate = components.estimate(as_merged(recipe))
         recipe = _in_rounds(recipe, estimate, state.num_processes)
-        about = [", ".join(filter(None, (engine, weights))), *_machine_lines(components, recipe)]
+        about = [", ".join(filter(None, (engine, weights))), *_machine_lines(components, recipe, environment)]
         remarks = (
             *_plan_remarks(task, plan),
-            *remarks_of(
-                [*filter(None, about), *(f"{name}: {value}" for name, value in environment.items())], "environment"
-            ),
+            *remarks_of(filter(None, about), "environment"),
             *(_estimate_remarks(estimate) if estimate is not None else ()),
             *findings.problems,
             *remarks_of(resumption.notes, "resumption"),
@@ -166,14 +164,15 @@ def _try_rewards(
     return {**environment_info(rewards), **scorer.environment_info()}
 
 
-def _machine_lines(components: RunComponents, recipe: Recipe) -> list[str]:
-    """What this machine computes with, if the recipe runs on it."""
+def _machine_lines(components: RunComponents, recipe: Recipe, environment: Mapping[str, str]) -> list[str]:
+    """What this machine computes with, if the recipe runs on it, and what scores depend on."""
+    facts = [f"{name}: {value}" for name, value in environment.items()]
     if not components.target.is_here:
-        return []
+        return facts
     lines = [f"attention: {loading.attention(recipe)[1]}"]
     if loading.device(recipe).type == "cpu" and components.config is not None:
         lines.append(f"CPU threads: {threads.set_threads(components.config)}")
-    return lines
+    return [*lines, *facts]
 
 
 def _choose_engine(components: RunComponents, processes: int) -> tuple[Recipe, str]:
