@@ -825,7 +825,7 @@ def test_metrics_that_cannot_be_written_are_kept_until_they_can(
 
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 3})
     assert [line["step"] for line in train(trainer, recipe, Gone())] == [1, 2, 3]
-    assert "its lines are kept until it can" in capsys.readouterr().err
+    assert "Its lines are kept until it can" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
