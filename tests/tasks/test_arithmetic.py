@@ -123,7 +123,7 @@ def test_operations_picks_the_sign_and_the_defaults_of_the_rest_still_hold(sourc
 @pytest.mark.parametrize("option", ["train_rows", "test_rows"])
 def test_the_most_rows_that_the_docstring_promises_can_be_had_and_no_more(option: str) -> None:
     lines = (arithmetic.__doc__ or "").split(f"{option}:")[1]
-    most = int(re.findall(r"at most ([\d,]+)", lines)[0].replace(",", ""))
+    most = int(re.findall(r"maximum is ([\d,]+)", lines)[0].replace(",", ""))
     arithmetic(**{option: most})  # type: ignore[arg-type]
     with pytest.raises(InputError) as error:
         arithmetic(**{option: most + 1})  # type: ignore[arg-type]
