@@ -49,7 +49,7 @@ def json_schema(
         completions: strings, or lists of chat messages.
         schema: the schema as JSON text or an object. A column holds one schema per row, an option one for all rows.
         reference: an optional column: the correct value of each row, as JSON text or a value.
-        final_answer: an optional column with the same content, used if there is no column `reference`.
+        final_answer: an optional column with the references. The reward reads `reference` first.
         match_reference: also require a value equal to the reference. Key order does not count, and 1 equals 1.0.
         partial: with `match_reference`, score common leaves divided by the leaves of the larger value. A leaf is a
             value without parts, such as a name or a number.

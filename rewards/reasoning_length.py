@@ -43,7 +43,7 @@ def reasoning_length(
     Args:
         completions: strings, or lists of chat messages. The whole text counts, an invented next problem included.
         completion_ids: the tokens of each completion, passed by the trainer.
-        longest: the length above which the penalty is -1. By default there is no upper limit.
+        longest: the upper limit. A longer completion gets -1. Default: no limit.
         ramp: the number of units below `longest` over which the penalty grows.
         shortest: the length below which there is a penalty. 0 means no lower limit.
         unit: unit of these numbers. Without `completion_ids`, as in evaluation, four characters count as a token.

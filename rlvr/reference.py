@@ -27,8 +27,8 @@ PASSED |= {"log_metric", "log_extra", "self"}
 ORIGINS = {
     "section": ("Sections", "Keys of a section are dotted on the command line: `--evaluation.rows 100`."),
     "run": ("Keys of this project", "They control the run. TRL does not get them."),
-    "training": ("Keys of GRPOConfig", "The sentences are those of TRL and transformers."),
-    "model": ("Keys of ModelConfig", "The sentences are those of TRL."),
+    "training": ("Keys of GRPOConfig", "TRL and transformers wrote these sentences."),
+    "model": ("Keys of ModelConfig", "TRL wrote these sentences."),
 }
 
 

@@ -6,7 +6,7 @@
 
 The page is report.html in the run directory, or comparison.html in the last one. An earlier page is replaced. While a
 run is in progress, only --out outside its directory is allowed. docs/evaluation.md describes the page. Exit codes:
-0 written; 2 there is no such run directory, or the page can't be written.
+0 written; 2 the run directory does not exist, or the page can't be written.
 """
 
 from __future__ import annotations

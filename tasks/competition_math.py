@@ -58,8 +58,8 @@ def competition_math(
     Args:
         path: a file, a folder with a file for each split, or a dataset of the hub, such as AI-MO/NuminaMath-1.5. None
             downloads the seven subjects of EleutherAI/hendrycks_math, or uses the cached copies.
-        test_path: the held-out rows, likewise, such as HuggingFaceH4/MATH-500. All rows count if there is no test
-            split. By default the test rows of `path`.
+        test_path: a dataset or file with the held-out rows, such as HuggingFaceH4/MATH-500. Without a test split,
+            all of its rows are held out. Default: the test rows of `path`.
         levels: the levels of the training rows, 1 to 5 in MATH. By default all.
         types: types of the training rows, such as [Algebra, Geometry] (column type, problem_type or subject).
         sources: sources of the training rows, such as [olympiads, amc_aime] (column source or data_source).

@@ -46,7 +46,7 @@ def all_keys() -> list[KeyHelp]:
 
 
 def matching(word: str) -> list[KeyHelp]:
-    """Return the keys that have the word in their name; if there is none, those that have it in their sentence."""
+    """Return the keys that have the word in their name, or else in their sentence."""
     found = [key for key in all_keys() if word.lower() in key.name.lower()]
     return found or [key for key in all_keys() if word.lower() in key.help.lower()]
 
@@ -66,7 +66,7 @@ class PrintKeys(argparse.Action):
 
 
 def as_text(found: Iterable[KeyHelp]) -> str:
-    """Two lines per key: name, type and default, and below the sentence."""
+    """Format each key as two lines: name, type and default, then the sentence."""
     return "\n".join(f"{key.name}  ({key.type}; default {key.default})\n    {key.help}" for key in found)
 
 

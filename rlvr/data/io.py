@@ -201,7 +201,7 @@ def find_splits(folder: Path, task: str, validation: str = "validation") -> dict
         validation: what the names of the validation split's files begin or end with.
     """
     if not folder.is_dir():
-        message = f"Task {task}, option path: {folder.absolute()} is no folder. Name the folder with the data files."
+        message = f"Task {task}, option path: {folder.absolute()} is not a folder. Name the folder with the data files."
         raise InputError(message, kind="file-not-found", key="path")
     names = {"train": "train", "validation": validation, "test": "test"}
     splits = {split: find_split_files(folder, name) for split, name in names.items()}

@@ -36,8 +36,8 @@ SAMPLED_PROMPTS = 16  # of the training split, spread evenly over it
 class EvaluatedModel:
     """The base model of a recipe, or the model trained from it; an `Engine`.
 
-    Answers of an earlier, killed evaluation are not generated again. Nor are those of a base model that another run has
-    measured with the same settings. If all answers are cached, no weight is loaded.
+    An evaluation that was killed keeps its answers, and the next one reuses them. Runs that measure the same base model
+    with the same settings share its answers. If all answers are cached, no weight is loaded.
 
     Args:
         name: "base" or "trained"; the cache file is named after it.

@@ -23,5 +23,5 @@ def add_profile_option(parser: argparse.ArgumentParser | argparse._MutuallyExclu
         nargs="?",
         const=PROFILE_MINUTES,
         metavar="MINUTES",
-        help=f"measure two generations, at most {PROFILE_MINUTES:g} minutes; project the run, and keep nothing",
+        help=f"measure two generations, at most {PROFILE_MINUTES:g} minutes, and project the run",
     )

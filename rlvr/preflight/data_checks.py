@@ -48,7 +48,7 @@ def check_training_rows(components: RunComponents) -> Iterator[Problem]:
         yield Problem(f"{name}: the training split has no rows.", "no-rows", "task")
     elif "prompt" not in task.train.column_names:
         columns = ", ".join(task.train.column_names)
-        message = f"{name}: there is no column prompt among {columns}."
+        message = f"{name}: the column prompt is missing. The columns are {columns}."
         yield Problem(message, "missing-column", "prompt")
 
 
@@ -64,8 +64,8 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
             missing = [column for column in reward.columns if column not in columns]
             if missing:
                 message = (
-                    f"The reward {reward.name} needs the column {' and '.join(missing)}, which the {name} doesn't "
-                    f"have among {', '.join(column for column in columns if column != 'prompt')}. Add it (in the "
+                    f"The reward {reward.name} needs the column {' and '.join(missing)}, but the {name} has "
+                    f"only {', '.join(column for column in columns if column != 'prompt')}. Add the column (in the "
                     f"task jsonl with columns: {{{missing[0]}: THEIR NAME}}){other}, or remove the reward."
                 )
                 problem = Problem(message, "missing-column", missing[0])
