@@ -92,7 +92,7 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
     task, config, tokenizer = components.task, components.config, components.tokenizer
     if components.rewards:
         notes.append(
-            "not checked: what the rewards pay. run_grpo.py --check tries them here, and the job before training."
+            "not checked: the scores of the rewards. run_grpo.py --check tries them here, and the job before training."
         )
     findings = check_components(components)
     problems += findings.errors
