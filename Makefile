@@ -16,7 +16,7 @@ PYTEST := $(VENV)/python -m pytest --numprocesses 3 --dist loadfile --no-loadsco
 .PHONY: install demo demo-programs demo-tools test test-all test-vllm lint format clean
 
 install: $(READY)
-	@echo "Installed. Next: . .venv/bin/activate && make demo   (trains a tiny model, one to two minutes)"
+	@echo "Installed. Next: . .venv/bin/activate && make demo   (trains a tiny model, less than a minute)"
 
 # Rebuilt when the dependencies change; a second run starts at once.
 $(READY): pyproject.toml setup.py constraints.txt
@@ -32,7 +32,7 @@ $(TESTS): $(READY)
 	@$(PIP) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: one to two minutes. One thread: for so small a model, more
+# Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: less than a minute. One thread: for so small a model, more
 # threads mostly wait for one another.
 demo: $(READY)
 	@$(VENV)/python run_grpo.py --config recipes/demo-arithmetic.yaml

@@ -1,4 +1,4 @@
-"""The demonstration: what the README promises of it, with two seeds, and that the gain comes from the verifier."""
+"""The demonstration: what the README promises of it, and that the gain comes from the verifier."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return demo
 
 
+@pytest.mark.smoke
 def test_accuracy_rises_by_sixty_points_on_problems_never_seen(demo: Demo) -> None:
     evaluation = evaluation_of(demo.run)
     assert evaluation["base"]["rows"] == evaluation["trained"]["rows"] == 250
@@ -107,7 +108,7 @@ def test_the_run_directory_is_whole(demo: Demo) -> None:
         "report.html",
     } <= names
     assert find_faults(run, record := read_record(run)) == [] and record.steps == steps
-    assert record.tokens["trained"] > record.tokens["generated"] > 60 * 64 * 20
+    assert record.tokens["trained"] > record.tokens["generated"] > 20 * 64 * 20
     published = read_record(REPOSITORY / "results" / "demo-arithmetic-seed0.json")
     assert (record.recipe_digest, record.base_digest) == (published.recipe_digest, published.base_digest), (
         "the recipe or its model has changed: measure it again (docs/evaluation.md#records-and-tables-of-runs)"
@@ -132,26 +133,6 @@ def test_peak_memory_is_below_two_gigabytes(demo: Demo) -> None:
     assert 100_000_000 < demo.peak_memory < 2_000_000_000
 
 
-STEPS = 14  # a quarter of the demonstration's: with a rate that falls to 0 in them they bring nearly all of the gain
-
-
-def train_shorter(folder: Path, *words: str) -> dict[str, Any]:
-    """Another seed and fewer steps, in this process; what a process of its own prints and takes is seen in `demo`."""
-    options = ["--config", str(DEMO), "--seed", "1", "--output_dir", str(folder), "--report_to", "none"]
-    options += ["--max_steps", str(STEPS), "--evaluation.rows", "125"]
-    with pytest.MonkeyPatch.context() as without_report:
-        without_report.setattr("rlvr.run.write_report", lambda folder: folder / "report.html")
-        assert run_grpo.main([*options, *words]) == 0
-    return evaluation_of(folder)
-
-
-@pytest.fixture(scope="module")
-def shorter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shorter") / "run"
-    train_shorter(folder)
-    return folder
-
-
 def with_a_carry(run: Path) -> float:
     """Accuracy after training on the problems that need a carry or a borrow, which the base gets all wrong."""
     import pyarrow.parquet as pq
@@ -162,25 +143,19 @@ def with_a_carry(run: Path) -> float:
     return sum(right) / len(right)
 
 
-@pytest.mark.smoke
-def test_another_seed_gains_as_much_and_in_a_quarter_of_the_steps(shorter: Path) -> None:
-    assert evaluation_of(shorter)["difference"]["points"] >= 0.60
-
-
-def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(
-    demo: Demo, shorter: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("without_report")
+def test_with_the_format_reward_alone_the_format_is_learnt_and_the_carry_is_not(demo: Demo, tmp_path: Path) -> None:
     """The control: the gain comes from the correctness verifier, not from training as such.
 
-    Seed, steps and rates are those of `shorter`; only the reward differs. Some accuracy may come with the format, since
-    an answer without its closing line counts as wrong.
+    Only the reward differs. Some accuracy may come with the format, since an answer without its closing line counts as
+    wrong.
     """
-    words = ["--rewards", "[{name: answer_format}]", "--evaluation.metric", "math_correctness"]
-    evaluation = train_shorter(tmp_path / "run", *words)
+    words = ["--rewards", "[{name: answer_format}]", "--evaluation.metric", "math_correctness", "--report_to", "none"]
+    assert run_grpo.main(["--config", str(DEMO), "--output_dir", str(tmp_path / "run"), *words]) == 0
+    evaluation = evaluation_of(tmp_path / "run")
     assert evaluation["trained"]["rewards"]["answer_format"] >= 0.90
     assert evaluation["difference"]["points"] <= 0.25
-    assert with_a_carry(tmp_path / "run") <= 0.35
-    assert with_a_carry(shorter) >= 0.80 and with_a_carry(demo.run) >= 0.90
+    assert with_a_carry(tmp_path / "run") <= 0.35 and with_a_carry(demo.run) >= 0.90
 
 
 def test_the_evaluation_script_finds_what_the_run_found(
@@ -194,16 +169,16 @@ def test_the_evaluation_script_finds_what_the_run_found(
     assert "trained − base" in capsys.readouterr().out
 
 
-def test_a_chat_answers_as_the_evaluation_did(shorter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chat_answers_as_the_evaluation_did(demo: Demo, capsys: pytest.CaptureFixture[str]) -> None:
     """One loaded model is both, and verdicts are those of the metric."""
     import pyarrow.parquet as pq
 
     measured = [
-        pq.read_table(shorter / "completions" / f"evaluation_{side}.parquet").to_pylist()[row]
+        pq.read_table(demo.run / "completions" / f"evaluation_{side}.parquet").to_pylist()[row]
         for row in (3, 4)
         for side in ("base", "trained")
     ]
-    answer_lines(open_run(shorter), ["/row 3", "/row 999", "/row 4", "What is 41 + 28?"])
+    answer_lines(open_run(demo.run), ["/row 3", "/row 999", "/row 4", "What is 41 + 28?"])
     printed = capsys.readouterr()
     rest = printed.out
     for answer in measured:

@@ -17,9 +17,6 @@ from tests.conftest import environment_of_a_user
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
 
-# Half of the recipe's steps and rows: with a rate that falls to 0 in them they bring the whole gain.
-SHORTER = ("--max_steps", "24", "--evaluation.rows", "125")
-
 pytestmark = pytest.mark.slow
 
 
@@ -29,7 +26,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs") / "demo"
     command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder)]
     result = subprocess.run(
-        [*command, *SHORTER, "--report_to", "none"],
+        [*command, "--evaluation.rows", "125", "--report_to", "none"],
         cwd=REPOSITORY,
         env=environment_of_a_user(),
         capture_output=True,

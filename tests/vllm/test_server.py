@@ -113,7 +113,7 @@ def test_a_server_samples_from_the_policy(
     words = ["--vllm_mode", "server", "--vllm_server_base_url", server, "--max_steps", "3", "--evaluation", "null"]
     launch = succeed(train(tmp_path / "run", *overrides, *words, "--warmup_steps", "0"))
     assert len(differences(launch.run)) == 3 and least <= max(differences(launch.run)) < most, why
-    assert ("the server's base has 16 bits" in launch.output()) == (least > 0), why
+    assert ("the server samples from a base model in 16 bits" in launch.output()) == (least > 0), why
     models = [model["root"] for model in httpx2.get(f"{server}/v1/models", timeout=LAUNCH_S).json()["data"]]
     assert len(models) == 1, "no adapter is left"
 
