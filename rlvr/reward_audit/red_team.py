@@ -166,15 +166,16 @@ def attack(
     ]
     more: dict[Text, str] = {(text,): "a completion" for text in completions[:MAX_COMPLETIONS]}
     more |= dict.fromkeys(contents_in_forms(target.frequent, FORMS), "a content in a form")
-    for text, found_by in more.items():
-        if time.monotonic() - started > seconds:
-            break
-        [trials] = target.try_texts([text], range(FIRST_ROWS))
-        if measure_earnings(target, right, text, trials, chance).gain >= NEGLIGIBLE:
-            [trials] = target.try_texts([text])
-            found.append(
-                Finding(measure_earnings(target, right, text, trials, chance), found_by, render(text, target.seen[0]))
-            )
+    untried = list(more)
+    while untried and time.monotonic() - started <= seconds:
+        texts, untried = untried[: target.texts_at_once], untried[target.texts_at_once :]
+        of_texts = zip(texts, target.try_texts(texts, range(FIRST_ROWS)), strict=True)
+        earns = [
+            text for text, one in of_texts if measure_earnings(target, right, text, one, chance).gain >= NEGLIGIBLE
+        ]
+        for text, trials in zip(earns, target.try_texts(earns), strict=True):
+            earnings = measure_earnings(target, right, text, trials, chance)
+            found.append(Finding(earnings, more[text], render(text, target.seen[0])))
     found.sort(key=lambda finding: by_gain(finding.earnings))
     return Findings(
         [reward.label for reward in rewards],

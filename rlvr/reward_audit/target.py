@@ -188,6 +188,11 @@ class Target:
         return list(forms)[:2]
 
     @property
+    def texts_at_once(self) -> int:
+        """How many texts to try on the first rows in one batch."""
+        return max(1, self._batch // FIRST_ROWS)
+
+    @property
     def texts(self) -> int:
         """How many were scored; a text counts once for each row."""
         return len(self._known)
