@@ -17,6 +17,7 @@ from rlvr.config.specs import TaskSpec
 from rlvr.data.io import read_rows, write_rows
 from rlvr.scoring.registry import load_task
 from rlvr.training.callbacks import read_metrics
+from tests.support.launching import prefork_command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -47,7 +48,20 @@ def test_named_files_exist(page: Path) -> None:
         assert example or name in made_by_the_page or (REPOSITORY / name).exists(), name
 
 
-def enter_folder_with_files(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, steps: int = 1) -> None:
+@pytest.fixture
+def python(prefork: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a command `python`, whose scripts are forked from a process that has imported everything."""
+    folder = tmp_path_factory.mktemp("bin")
+    command = shlex.join(prefork_command(prefork))
+    code = f'case "$1" in -*) exec {sys.executable} "$@" ;; esac\nexec {command} "$@"\n'
+    (folder / "python").write_text(f"#!/bin/sh\n{code}")
+    (folder / "python").chmod(0o755)
+    return folder
+
+
+def enter_folder_with_files(
+    text: str, folder: Path, python: Path, monkeypatch: pytest.MonkeyPatch, steps: int = 1
+) -> None:
     """Make every file of a page in a folder that has links to the project's own files; recipes train so many steps."""
     for name in ("models", "run_grpo.py", "scripts"):
         (folder / name).symlink_to(REPOSITORY / name)
@@ -60,13 +74,14 @@ def enter_folder_with_files(text: str, folder: Path, monkeypatch: pytest.MonkeyP
         content = re.sub(r"^max_steps: .*", f"max_steps: {steps}", content, flags=re.MULTILINE)
         (folder / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{python}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{REPOSITORY}")
 
 
 def follow(
     page: str,
     tmp_path: Path,
+    python: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     steps: int,
@@ -82,7 +97,7 @@ def follow(
     text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
     if section:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    enter_folder_with_files(text, tmp_path, monkeypatch, steps)
+    enter_folder_with_files(text, tmp_path, python, monkeypatch, steps)
     trained = 0
     for language, block in BLOCK.findall(text):
         if language == "bash" and block.startswith("python run_grpo.py "):
@@ -101,9 +116,9 @@ def follow(
 
 @pytest.mark.slow
 def test_write_a_reward_does_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    follow("rewards.md", tmp_path, monkeypatch, capfd, steps=6)
+    follow("rewards.md", tmp_path, python, monkeypatch, capfd, steps=6)
     evaluation = json.loads((tmp_path / "runs" / "my-first-run" / "evaluation.json").read_text())
     assert evaluation["trained"]["rewards"]["true_sums"] > 0
     assert "true_sums" in (tmp_path / "runs" / "my-first-run" / "report.html").read_text(encoding="utf-8")
@@ -114,9 +129,9 @@ def test_write_a_reward_does_what_the_page_says(
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_write_an_environment_does_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    follow("environments.md", tmp_path, monkeypatch, capfd, steps=4, section="Write an environment")
+    follow("environments.md", tmp_path, python, monkeypatch, capfd, steps=4, section="Write an environment")
     steps = [line for line in read_metrics(tmp_path / "runs" / "my-first-tools" / "metrics.jsonl") if "reward" in line]
     # Too few steps to learn; tests/recipes/test_demo_tools.py trains until the model has learnt to call a tool.
     assert all(line["tools/call_frequency"] > 0.1 for line in steps)
@@ -146,9 +161,11 @@ def test_a_recipe_of_ten_lines_trains_on_ones_own_data_and_reward(
 
 
 @pytest.mark.slow
-def test_the_commands_on_data_do_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_on_data_do_what_the_page_says(
+    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (REPOSITORY / "docs" / "data.md").read_text(encoding="utf-8")
-    enter_folder_with_files(page, tmp_path, monkeypatch)
+    enter_folder_with_files(page, tmp_path, python, monkeypatch)
     for language, block in BLOCK.findall(page):
         if language == "bash":
             subprocess.run(["bash", "-euc", block], check=True)

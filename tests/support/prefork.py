@@ -158,6 +158,7 @@ def run_program(words: list[str]) -> NoReturn:
             script = REPOSITORY / "run_grpo.py" if words[0] == "run_grpo" else Path(words[0])
             sys.argv = [str(script), *words[1:]]
             sys.path[0] = str(script.resolve().parent)
+            sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
             runpy.run_path(str(script), run_name="__main__")
             code = 0
     except SystemExit as end:
