@@ -16,12 +16,13 @@ QUICK = (
     *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
     *("--save_strategy", "steps", "--save_steps", "1000", "--disable_tqdm", "true"),
 )
-# A reward that depends on the text alone. It is slow in a run without a checkpoint, so that the run can be stopped.
+# A reward that depends on the text alone. From the second step on it is slow until there is a checkpoint, so that the run
+# can be stopped.
 REWARD = """
 import pathlib, time, zlib
 
-def drawn(prompts, completions, **kwargs):
-    if not any(pathlib.Path("/opt/ml/checkpoints/run").glob("checkpoint-*")):
+def drawn(prompts, completions, trainer_state, **kwargs):
+    if trainer_state.global_step > 0 and not any(pathlib.Path("/opt/ml/checkpoints/run").glob("checkpoint-*")):
         time.sleep(2)
     return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
 """

@@ -87,7 +87,7 @@ PAIR = ("--sagemaker.instance_count", "2", "--per_device_train_batch_size", "4")
 
 @dataclass(frozen=True)
 class CommandedJob:
-    """A job that all commands were used on, from plan to cleanup, and the folder with its results."""
+    """A job from plan to cleanup, and the folder with its results."""
 
     job: EmulatedJob
     run: Path
@@ -140,10 +140,6 @@ def commanded(service: TrainingService, working_folder: Path, sagemaker: Sagemak
         assert sum(file.stat().st_size for file in (run / trained).glob("*.safetensors")) > 10_000
         assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
         assert logged_steps(run / "metrics.jsonl") == [1, 2], "one run, not one a host"
-        evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
-        assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
-        assert "trained − base" in evaluated.stdout
-
         clean_up(service, sagemaker, name)
         return CommandedJob(emulated, run)
 
@@ -151,7 +147,7 @@ def commanded(service: TrainingService, working_folder: Path, sagemaker: Sagemak
 
 
 def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity_that_read_channels(
-    service: TrainingService, working_folder: Path, commanded: Commanded, command: Command
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker, commanded: Commanded, command: Command
 ) -> None:
     uri = f"s3://{service.bucket}/grpo-recipes/data/sums"
     prepared = subprocess.run(
@@ -179,6 +175,9 @@ def test_all_commands_of_a_full_model_on_two_hosts_of_spot_capacity_that_read_ch
     assert not list((done.job.roots[1] / "model").iterdir()), "the model is the first host's"
     assert "rows from /opt/ml/input/data" in done.job.log()
     assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
+    evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+    assert "trained − base" in evaluated.stdout
 
 
 def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
