@@ -16,8 +16,8 @@ QUICK = (
     *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
     *("--save_strategy", "steps", "--save_steps", "1000", "--disable_tqdm", "true"),
 )
-# A reward that depends on the text alone. From the second step on it is slow until there is a checkpoint, so that the run
-# can be stopped.
+# A reward that depends on the text alone. From the second step on it is slow until there is a checkpoint, so that the
+# run can be stopped.
 REWARD = """
 import pathlib, time, zlib
 
