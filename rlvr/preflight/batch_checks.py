@@ -10,7 +10,6 @@ from rlvr.config.recipe import value_of
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 
-SHORT_RUN = 100  # steps below which one without effect is worth a note
 # The last third of ddp_timeout is for longer completions and workers that start again.
 REWARD_SHARE_OF_TIMEOUT = 2 / 3
 
@@ -101,12 +100,6 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
             "would be trained. Make more steps, or set warmup_steps: 0."
         )
         yield Problem(message, "zero-learning-rate", "warmup_steps")
-    elif steps < SHORT_RUN:
-        message = (
-            f"With warmup_steps: {warmup:g} the learning rate of the first of {steps} steps is 0: that step changes "
-            "nothing. With warmup_steps: 0 every step trains."
-        )
-        yield Problem(message, "wasted-step", "warmup_steps", level="note")
 
 
 def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:

@@ -219,12 +219,6 @@ CHECKS: tuple[Check, ...] = (
         reads=("max_completion_length", "eval_strategy", "use_vllm", "vllm_max_model_length"),
         after=SCORING,
     ),
-    Check(
-        compatibility.check_cpu_speed,
-        reads=(*BATCH_KEYS, "use_cpu", "dtype", "use_peft", "max_completion_length", "activation_checkpointing"),
-        needs=("config", "train"),
-        after=(*SCORING, batch_checks.check_batches),
-    ),
     Check(data_checks.check_leaked_prompts, needs=("train",), after=(data_checks.check_prompts,)),
     # What a measurement can show.
     Check(data_checks.check_repeated_prompts, needs=("train",), after=(data_checks.check_prompts,)),

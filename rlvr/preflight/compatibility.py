@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import psutil
 from packaging.requirements import Requirement
 
-from rlvr import estimates
 from rlvr.artifacts.metrics import validation_metric
 from rlvr.config import schema
-from rlvr.config.batch_plan import BatchPlan, batch_sizes
+from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import value_of
 from rlvr.errors import InputError, Problem
 from rlvr.export.settings import check_id, find_token
-from rlvr.modeling.threads import MIN_HIDDEN_SIZE
 from rlvr.preflight.components import RunComponents
 from rlvr.tracking import trackers
 from rlvr.training import launch
 from rlvr.training.curriculum import easy_first
 from rlvr.training.dynamic_sampling import sampling_problems
 
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
 PROJECT = "grpo-recipes"
-CPU_INFO = Path("/proc/cpuinfo")
 MIN_BF16_RATE = 3e-5  # Adam changes a weight by about the rate; weights near 0.02 lie 1.2e-4 apart, near 0.01 half that
 
 
@@ -254,31 +243,3 @@ def check_curriculum(components: RunComponents) -> Sequence[Problem]:
     if single and components.train is not None and components.recipe.value("curriculum") != "none":
         easy_first(components.train, 1, seed=0)
     return ()
-
-
-def check_cpu_speed(components: RunComponents) -> Iterator[Problem]:
-    """Note keys that make a step faster on this CPU. They don't matter for models of the size of the bundled ones."""
-    settings, config, plan = components.settings, components.config, components.plan
-    if not settings.get("use_cpu") or not components.target.is_here or config is None or plan is None:
-        return
-    if config.get_text_config().hidden_size < MIN_HIDDEN_SIZE:
-        return
-    if value_of(settings, "activation_checkpointing") and _fits_without_checkpointing(components, config, plan):
-        message = "activation_checkpointing: false saves about a third of a step on a CPU, and memory allows it."
-        yield Problem(message, "slow-setting", "activation_checkpointing", level="note")
-    native = CPU_INFO.is_file() and re.search("avx512_bf16|amx_bf16", CPU_INFO.read_text(encoding="utf-8"))
-    if native and settings.get("use_peft") and settings.get("dtype") == "float32":
-        message = f"dtype: bfloat16 with bf16: true is faster on this CPU, which has {native[0]}."
-        yield Problem(message, "slow-dtype", "dtype", level="note")
-
-
-def _fits_without_checkpointing(components: RunComponents, config: PretrainedConfig, plan: BatchPlan) -> bool:
-    """Whether all processes together need at most half of the free memory: the estimate is made for GPUs."""
-    recipe = components.recipe
-    recipe = replace(recipe, settings={**recipe.settings, "activation_checkpointing": False})
-    with contextlib.suppress(InputError):  # an architecture that the estimate does not know
-        needed = estimates.estimate(
-            recipe, config, components.processes, launch.launcher(), None, prompt_tokens=plan.longest_prompt or 0
-        )
-        return needed.memory.peak * components.processes <= psutil.virtual_memory().available / 2
-    return False

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,38 +230,6 @@ def test_checks_of_keys_with_unknown_values_are_skipped_and_named() -> None:
         "slow-generation",
         "plan",
     ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "hidden", "free", "flags", "expected"),
-    [
-        ({}, 576, 2**40, "avx2", ["activation_checkpointing"]),
-        ({"dtype": "float32"}, 576, 2**40, "avx2 avx512_bf16", ["activation_checkpointing", "dtype"]),
-        ({"dtype": "float32", "activation_checkpointing": False}, 576, 2**40, "amx_bf16", ["dtype"]),
-        ({"dtype": "bfloat16", "activation_checkpointing": False}, 576, 2**40, "amx_bf16", []),
-        ({"dtype": "float32", "use_peft": False}, 576, 2**20, "amx_bf16", []),  # rounds small updates away; no memory
-        ({"dtype": "float32"}, 64, 2**40, "amx_bf16", []),  # a bundled model gains nothing
-        ({"dtype": "float32", "use_cpu": False}, 576, 2**40, "amx_bf16", []),
-    ],
-)
-def test_keys_that_make_a_step_faster_on_this_cpu_are_noted(
-    settings: dict[str, Any],
-    hidden: int,
-    free: int,
-    flags: str,
-    expected: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n", encoding="utf-8")
-    monkeypatch.setattr(compatibility, "CPU_INFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
-    components = make_components({"use_cpu": True, **settings})
-    assert components.config is not None
-    components.config.hidden_size = hidden
-    problems = list(compatibility.check_cpu_speed(components))
-    assert [problem.key for problem in problems] == expected
-    assert {problem.level for problem in problems} <= {"note"}
 
 
 @pytest.mark.parametrize(
