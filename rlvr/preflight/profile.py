@@ -37,7 +37,7 @@ from rlvr.preflight.projection import (
     project_training,
     stretch_to,
 )
-from rlvr.preflight.sampled_scores import ScoredCompletions, constant_rewards
+from rlvr.preflight.sampled_scores import ScoredCompletions, check_spread
 from rlvr.training import train
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.grpo_trainer import RecipeTrainer
@@ -84,7 +84,7 @@ def profile_run(prepared: PreparedRun, started: float, minutes: float, machine: 
     generations = recorder.generations()
     table = ScoredCompletions.of(recorder.tables, prepared)
     console.info("\n".join(["", *_phase_lines(generations, recipe), *_memory_lines(trainer, prepared), *table.lines()]))
-    for problem in constant_rewards(table, prepared):
+    for problem in check_spread(table):
         console.info(f"\n  {problem}")
     if recorder.stopped_early:
         console.info(

@@ -1,4 +1,4 @@
-"""What the completions of a profile scored, and which rewards gave one value to all of them."""
+"""What the completions of a profile scored, and whether their totals differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rlvr.data.mixture import COLUMN as TASK
 from rlvr.environments.transcript import as_text
 from rlvr.errors import InputError, Problem
 from rlvr.formatting import number, one_line, percent, shorten
-from rlvr.scoring.prober import Probe, Prober, spread_rows, trial_texts
 from rlvr.scoring.reward import Reward, total
 from rlvr.training.batch_merge import CompletionTable
 from rlvr.training.prepared_run import PreparedRun
@@ -113,59 +112,25 @@ def _constant(values: Sequence[float]) -> bool:
     return not values or max(values) - min(values) < 1e-6  # sums of equal parts differ by rounding
 
 
-def constant_rewards(table: ScoredCompletions, prepared: PreparedRun) -> Iterator[Problem]:
-    """Rewards with one value for all completions: a warning, or a note at the best value of the trial.
+def check_spread(table: ScoredCompletions) -> Iterator[Problem]:
+    """Warn of one total reward for all completions.
 
     Raises:
-        InputError: the total is constant over at least `MIN_PROMPTS` prompts. Over fewer, it is a warning.
+        InputError: it is so over at least `MIN_PROMPTS` prompts.
     """
     known = [value for value in table.totals if value is not None]
-    if _constant(known):
-        said = f"Not one of {len(table.totals):,} completions could be scored"
-        if known:
-            said = f"All {len(known):,} completions have the total reward {number(known[0])}"
-        advice = (
-            "Read the completions above. If right ones score nothing, correct the reward (scripts/score.py). Else take "
-            "easier or harder rows, or show an example in the prompt."
-        )
-        prompts = len(table.totals) // table.group
-        if prompts >= MIN_PROMPTS:
-            message = f"{said}, so there is nothing to learn from. {advice}"
-            raise InputError(message, kind="constant-reward", key="rewards")
-        message = f"{said}. With {prompts} prompts that may be chance. {advice}"
-        yield Problem(message, "constant-reward", "rewards", level="warning")
+    if not _constant(known):
         return
-    for index, reward in enumerate(table.rewards):
-        values = table.of_reward(index)
-        if not values or not _constant(values):
-            continue
-        best = _best_before_training(reward, prepared)
-        sign = math.copysign(1, reward.weight)
-        if best is not None and values[0] * sign >= best * sign:
-            message = f"The reward {reward.name} is {number(values[0])}, its best value, for all completions."
-            yield Problem(message, "constant-reward", f"rewards.{reward.name}", level="note")
-            continue
-        reached = f" Before training, an answer got {number(best)}." if best is not None else ""
-        yield Problem(
-            f"The reward {reward.name} is {number(values[0])} for all {len(values):,} completions, so it trains "
-            f"nothing.{reached} Show an example in the prompt, change the form that the reward asks for, or remove "
-            "the reward.",
-            "constant-reward",
-            f"rewards.{reward.name}",
-            level="warning",
-        )
-
-
-def _best_before_training(reward: Reward, prepared: PreparedRun) -> float | None:
-    """The best value of the answers that a check tries; None where they can't be tried without an environment."""
-    if prepared.recipe.environments:
-        return None
-    parts = [part for label, part in prepared.task.parts.items() if reward.applies(label)]
-    others = {other.label for other in prepared.scorer.rewards} - {reward.label}
-    values: list[float] = []
-    for part in parts:
-        probes = [Probe(text, row) for row in spread_rows(part) for text in trial_texts(part, row).values()]
-        scored = Prober(part, prepared.scorer).score(probes, others)
-        index = prepared.scorer.rewards.index(reward)
-        values += [value for row in scored.values if (value := row[index]) is not None]
-    return (max if reward.weight >= 0 else min)(values, default=None)
+    said = f"Not one of {len(table.totals):,} completions could be scored"
+    if known:
+        said = f"All {len(known):,} completions have the total reward {number(known[0])}"
+    advice = (
+        "Read the completions above. If right ones score nothing, correct the reward (scripts/score.py). Else take "
+        "easier or harder rows, or show an example in the prompt."
+    )
+    prompts = len(table.totals) // table.group
+    if prompts >= MIN_PROMPTS:
+        message = f"{said}, so there is nothing to learn from. {advice}"
+        raise InputError(message, kind="constant-reward", key="rewards")
+    message = f"{said}. With {prompts} prompts that may be chance. {advice}"
+    yield Problem(message, "constant-reward", "rewards", level="warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,8 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.preflight.profile import steps_of_each
-from rlvr.preflight.sampled_scores import MIN_PROMPTS, ScoredCompletions, constant_rewards
+from rlvr.preflight.sampled_scores import MIN_PROMPTS, ScoredCompletions, check_spread
 from rlvr.scoring.reward import Reward
-from rlvr.training.prepared_run import PreparedRun
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
 # Two prompts a generation, four completions each, and two updates of each generation. No final answer fits 8 tokens.
@@ -93,16 +92,8 @@ def test_a_profile_shows_every_part_and_the_projection_last(printed: dict[str, A
 
 def test_a_profile_fits_80_columns_without_being_wrapped(printed: dict[str, Any]) -> None:
     start = next(number for number, line in enumerate(printed["lines"]) if "generation 1" in line)
-    texts = ("    prompt ", "    completion ", "  warning: ", "  The reward ")
+    texts = ("    prompt ", "    completion ", "  warning: ")
     assert [line for line in printed["lines"][start:] if len(line) > 80 and not line.startswith(texts)] == []
-
-
-def test_a_reward_with_one_value_is_a_warning_unless_it_is_at_its_best(printed: dict[str, Any]) -> None:
-    named = [line for line in printed["lines"] if "The reward " in line and "completions" in line]
-    assert len(named) == 2
-    never, always = named
-    assert never.startswith("  warning: ") and "math_correctness is 0" in never
-    assert not always.startswith("  warning: ") and "always" in always
 
 
 def test_a_constant_total_is_an_error_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,17 +132,17 @@ def table(*totals: float | None) -> ScoredCompletions:
 )
 def test_totals_without_a_spread_are_refused(totals: tuple[float | None, ...], why: str) -> None:
     with pytest.raises(InputError) as caught:
-        list(constant_rewards(table(*totals * MIN_PROMPTS), cast("PreparedRun", None)))
+        list(check_spread(table(*totals * MIN_PROMPTS)))
     assert (caught.value.kind, caught.value.key) == ("constant-reward", "rewards"), why
 
 
 def test_few_prompts_without_a_spread_are_a_warning() -> None:
-    [problem] = constant_rewards(table(*[0.0] * 2 * (MIN_PROMPTS - 1)), cast("PreparedRun", None))
+    [problem] = check_spread(table(*[0.0] * 2 * (MIN_PROMPTS - 1)))
     assert (problem.kind, problem.level) == ("constant-reward", "warning") and "31 prompts" in str(problem)
 
 
 def test_totals_with_a_spread_are_not_refused() -> None:
-    assert list(constant_rewards(table(0.0, 1.0, None), cast("PreparedRun", None))) == []
+    assert list(check_spread(table(0.0, 1.0, None))) == []
 
 
 @pytest.mark.parametrize(
