@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import gc
-import importlib.util
 import multiprocessing
 import os
 import signal
@@ -12,7 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -93,29 +90,3 @@ def installation_problem(key: str) -> Problem | None:
         return None
     message = f"{key}: vLLM {version} is installed, but TRL supports {SUPPORTED}. {INSTALL}."
     return Problem(message, "unsupported-version", key)
-
-
-def architectures() -> dict[str, str]:
-    """The architectures that the installed vLLM implements, each with the module of its class.
-
-    They are read from vLLM's source: importing it takes many seconds.
-    """
-    tables = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
-    return {
-        ast.literal_eval(key): ast.literal_eval(value)[0]
-        for node in ast.parse(_source_of("registry")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in tables and isinstance(node.value, ast.Dict)
-        for key, value in zip(node.value.keys, node.value.values, strict=True)
-        if key is not None
-    }
-
-
-def adapts_embeddings(module: str) -> bool:
-    """Whether the installed vLLM takes adapters of `embed_tokens` and `lm_head` for the models of a module."""
-    return "embedding_modules" in _source_of(module)
-
-
-def _source_of(module: str) -> str:
-    spec = importlib.util.find_spec("vllm")
-    assert spec is not None and spec.origin is not None  # installation_problem found none
-    return (Path(spec.origin).parent / "model_executor" / "models" / f"{module}.py").read_text(encoding="utf-8")

@@ -9,13 +9,7 @@ from typing import Any
 from rlvr import estimates
 from rlvr.config.recipe import value_of, with_engine
 from rlvr.errors import InputError, Problem
-from rlvr.modeling.vllm_engines import (
-    MAX_RANK,
-    adapts_embeddings,
-    architectures,
-    installation_problem,
-    sends_adapter,
-)
+from rlvr.modeling.vllm_engines import MAX_RANK, installation_problem, sends_adapter
 from rlvr.preflight.components import RunComponents
 
 
@@ -56,39 +50,18 @@ def _obstacle(components: RunComponents) -> str | None:
 
 
 def check_vllm(components: RunComponents) -> Iterator[Problem]:
-    """What vLLM can't do for the recipe: this installation, this model, these keys."""
+    """What vLLM can't do for the recipe: this installation, these keys."""
     settings = components.settings
     if not settings.get("use_vllm"):
         return
     asked = "rollouts" if "rollouts" in components.recipe.lines else "use_vllm"
     if components.target.is_here and (problem := installation_problem(asked)):
         yield problem
-    else:
-        yield from _model_problems(components, asked)
     if value_of(settings, "vllm_mode") == "colocate":
         yield from _colocate_problems(components)
     else:
         yield from _server_problems(settings)
     yield from _weight_problems(settings)
-
-
-def _model_problems(components: RunComponents, asked: str) -> Iterator[Problem]:
-    """An architecture that the installed vLLM lacks; nothing where none is installed."""
-    settings, config = components.settings, components.config
-    if config is None or installation_problem(asked) is not None:
-        return
-    names = config.architectures or []
-    own = value_of(settings, "vllm_model_impl") == "vllm"  # vLLM's own layers, not those of transformers
-    modules = [module for name, module in architectures().items() if name in names] if own else []
-    if own and names and not modules:
-        message = f"vLLM has no {names[0]}. Set vllm_model_impl: transformers, or rollouts: transformers."
-        yield Problem(message, "unsupported-model", "model_name_or_path")
-    embeddings = {"embed_tokens", "lm_head"}.intersection(settings.get("lora_target_modules") or ())
-    if embeddings and sends_adapter(settings) and not any(adapts_embeddings(module) for module in modules):
-        message = (
-            f"vLLM takes no adapter of {min(embeddings)} for this model. Remove it, or set rollouts: transformers."
-        )
-        yield Problem(message, "unsupported-model", "lora_target_modules")
 
 
 def _colocate_problems(components: RunComponents) -> Iterator[Problem]:

@@ -21,14 +21,6 @@ from tests.support.run_components import make_components
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "recipes" / "demo-arithmetic.yaml"
-REGISTRY = """
-_TEXT_GENERATION_MODELS = {
-    "Qwen2ForCausalLM": ("qwen2", "Qwen2ForCausalLM"),
-    "LlamaForCausalLM": ("llama", "LlamaForCausalLM"),
-}
-_OTHER = {"A": ()}
-"""
-EMBEDDINGS = {"use_peft": True, "lora_target_modules": ["q_proj", "embed_tokens"]}
 
 
 @pytest.fixture
@@ -36,12 +28,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Pretend that a version of vLLM is installed: what the checks read of it."""
 
     def write(version: str) -> None:
-        models = tmp_path / "vllm" / "model_executor" / "models"
-        models.mkdir(parents=True)
-        (tmp_path / "vllm" / "__init__.py").touch()
-        (models / "registry.py").write_text(REGISTRY)
-        (models / "qwen2.py").write_text("class Qwen2ForCausalLM: ...")
-        (models / "llama.py").write_text("class LlamaForCausalLM:\n    embedding_modules = {}")
         (tmp_path / "vllm-0.dist-info").mkdir()
         text = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
         (tmp_path / "vllm-0.dist-info" / "METADATA").write_text(text)
@@ -71,29 +57,6 @@ def test_trl_supports_a_range_of_versions(install: Any, version: str, kind: str 
 def test_the_range_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"]["vllm"] == [f"vllm{vllm_engines.SUPPORTED}"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "architecture", "key", "why"),
-    [
-        ({}, "Qwen2ForCausalLM", None, "vLLM has it"),
-        ({}, "A", "model_name_or_path", "a table of other things names it"),
-        ({"vllm_model_impl": "transformers"}, "A", None, "transformers' own layers"),
-        (EMBEDDINGS, "LlamaForCausalLM", None, "its class says which embeddings take an adapter"),
-        (EMBEDDINGS, "Qwen2ForCausalLM", "lora_target_modules", "its class does not"),
-        ({**EMBEDDINGS, "vllm_model_impl": "transformers"}, "LlamaForCausalLM", "lora_target_modules", "nor theirs"),
-        ({**EMBEDDINGS, "vllm_weight_sync": "merged"}, "Qwen2ForCausalLM", None, "all weights are sent"),
-    ],
-)
-def test_a_model_that_vllm_lacks_is_refused(
-    install: Any, settings: dict[str, Any], architecture: str, key: str | None, why: str
-) -> None:
-    install("0.30.0")
-    components = make_components({"use_vllm": True, "use_peft": False, **settings})
-    assert components.config is not None
-    components.config.architectures = [architecture]
-    found = [problem for problem in problems(components) if problem[0] == "unsupported-model"]
-    assert found == ([] if key is None else [("unsupported-model", key)]), why
 
 
 @pytest.mark.parametrize(
