@@ -1,15 +1,13 @@
-"""Check what DeepSpeed compiles at its first use, and skip what it need not compile.
+"""Find locks of killed builds of DeepSpeed, and skip what it need not compile.
 
 DeepSpeed's Adam for the CPU (`cpu_adam`, for zero2_offload) is C++ that is compiled at the first start and kept in a
-folder of PyTorch. A missing compiler fails after the model was loaded. A killed build leaves a file `lock` there, for
-which every later run waits forever, silently.
+folder of PyTorch. A killed build leaves a file `lock` there, for which every later run waits forever, silently.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,36 +19,15 @@ from rlvr.errors import Problem
 STALE_LOCK_S = 600.0
 
 
-def build_problems(*, on_cpu: bool) -> list[Problem]:
-    """Find what prevents compiling, and locks that would be waited for forever."""
-    problems = []
-    folders = _build_folders()
-    for lock in (folder / "lock" for folder in folders):
+def stale_locks() -> Iterator[Problem]:
+    """Find locks that a build would wait for forever."""
+    for lock in (folder / "lock" for folder in _build_folders()):
         if _is_stale(lock):
             message = (
                 f"{lock} is left over from a killed build of DeepSpeed's cpu_adam, and every run would wait for it "
                 f"forever. Delete it: rm {lock}"
             )
-            problems.append(Problem(message, "stale-lock", path=str(lock)))
-    if not any((folder / "cpu_adam.so").is_file() for folder in folders):
-        problems += [
-            Problem(f"zero2_offload: DeepSpeed must compile its cpu_adam, and {cause}", "missing-compiler")
-            for cause in _missing_tools(on_cpu)
-        ]
-    return problems
-
-
-def _missing_tools(on_cpu: bool) -> Iterator[str]:
-    compiler = os.environ.get("CXX", "c++")
-    if shutil.which(compiler) is None:
-        yield f"there is no compiler {compiler} here: install g++, or use accelerate_configs/zero2.yaml."
-    if shutil.which("ninja") is None:
-        yield "there is no ninja on the PATH: pip install ninja (and activate the environment that it is in)."
-    if not on_cpu:
-        from torch.utils.cpp_extension import CUDA_HOME
-
-        if CUDA_HOME is None:
-            yield "there is no CUDA toolkit (nvcc) here: install it, or use accelerate_configs/zero2.yaml."
+            yield Problem(message, "stale-lock", path=str(lock))
 
 
 def _build_folders() -> list[Path]:

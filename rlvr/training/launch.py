@@ -78,12 +78,12 @@ def launch_problems(recipe: Recipe, *, here: bool = True) -> list[Problem]:
     """Find what this launcher can't train; each problem names the alternative.
 
     Args:
-        here: False for a launch on another machine, whose compiler is unknown.
+        here: False for a launch on another machine.
     """
     kind = launcher()
     problems = [Problem(message, "launcher-conflict", key) for key, message in _conflicts(recipe.settings, kind)]
     if kind.endswith("_offload") and here:
-        problems += deepspeed_build.build_problems(on_cpu=bool(recipe.settings.get("use_cpu")))
+        problems += deepspeed_build.stale_locks()
     return problems
 
 
