@@ -35,7 +35,7 @@ def evaluate(plan: EvaluationPlan, limit: int | None, interrupts: Sequence[int])
         with lock_run(plan.folder, state):
             adapter = evaluate_models(plan, state, interrupts)
             if state.is_main_process:
-                _update_run(plan.folder, adapter, limit, measured=not plan.shots)
+                _update_run(plan.folder, adapter, limit)
     except RewardError as error:
         console.error(f"{error}\n\nThe answers are kept: correct the reward, and the same command scores them.")
         return 1
@@ -51,7 +51,7 @@ def evaluate(plan: EvaluationPlan, limit: int | None, interrupts: Sequence[int])
     return 0
 
 
-def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measured: bool) -> None:
+def _update_run(folder: Path, adapter: Path | None, limit: int | None) -> None:
     """Write the record and the report of a run again, and add results of all rows to its trackers."""
     is_run = (folder / directory.STATUS).is_file()
     if is_run:
@@ -62,5 +62,5 @@ def _update_run(folder: Path, adapter: Path | None, limit: int | None, *, measur
     run = folder if is_run or adapter is None else adapter.resolve().parent
     for message in final_results.add_results(run, folder) if limit is None else ():
         console.info(f"  {message}")
-    if own is not None and measured and (folder / "recipe.yaml").is_file():
+    if own is not None and (folder / "recipe.yaml").is_file():
         record_evaluation(folder, load_recipe(folder / "recipe.yaml"), own.resolve().name)

@@ -237,9 +237,7 @@ class Stages:
     def _measure(self, model: EvaluatedModel, when: str) -> Any:
         prepared = self.prepared
         decoding = greedy_decoding(prepared.task, self.recipe)
-        return model.measure(
-            prepared.task, self.recipe, prepared.rewards, prepared.metrics, prepared.scorer, decoding, when
-        )
+        return model.measure(prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, decoding, when)
 
     def _about(self) -> dict[str, Any]:
         rows = held_out_rows(self.prepared.task, self.recipe)

@@ -5,13 +5,12 @@
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter                   # the trained model
     python scripts/evaluate.py --config RECIPE --adapter runs/NAME/adapter --compare base    # both, paired
     python scripts/evaluate.py --config RECIPE --adapter … --compare base --samples 8        # pass@1, 2, 4, 8 as well
-    python scripts/evaluate.py --config RECIPE --adapter … --compare base --shots 0,1,2,4,8  # a sweep
     python scripts/evaluate.py --config RECIPE --split train --samples 8    # pass rates, for the task's pass_rates
 
 Decoding is greedy, with the recipe's own prompts and verifier. Prints a table and writes evaluation.json and the
-completions (parquet) to --output; a sweep writes sweep.json. In a run's own folder the report is written again. A run
-that is in MLflow or W&B gets the results there (docs/monitoring.md). Any recipe key can be overridden, as with
-run_grpo.py: --evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
+completions (parquet) to --output. In a run's own folder the report is written again. A run that is in MLflow or W&B
+gets the results there (docs/monitoring.md). Any recipe key can be overridden, as with run_grpo.py:
+--evaluation.max_new_tokens 400, --task.shots 4, --temperature 0.6 (for --samples).
 
 Answers are kept in OUTPUT/answers: a killed evaluation continues by the same command.
 
@@ -54,7 +53,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
     parser.add_argument("--samples", type=int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K")
-    parser.add_argument("--shots", metavar="0,1,2,4,8", help="once for each number of shots, and a plot")
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
     options, overrides = parser.parse_known_args(sys.argv[1:] if words is None else words)
@@ -73,11 +71,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[int]) -> int:
     """Check the options, then evaluate."""
     alone = "--compare base needs --adapter: there is no model to compare the base with."
-    sweep = "--shots and --samples exclude each other. Sweep greedily, then sample at one number of shots."
     rates = "--split train is for pass rates of the base. Add --samples 8, and leave --adapter out."
     for is_conflict, key, message in (
         (options.compare and not options.adapter, "--compare", alone),
-        (options.shots and options.samples, "--shots", sweep),
         (options.split == "train" and (options.adapter or not options.samples), "--split", rates),
     ):
         if is_conflict:
@@ -90,9 +86,8 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)
-    for flag in ("shots", "samples"):
-        if getattr(options, flag) is not None:
-            require_one_task(recipe, f"--{flag}")
+    if options.samples is not None:
+        require_one_task(recipe, "--samples")
     spec = recipe.evaluation or EvaluationSpec()
     spec = replace(spec, split=options.split or spec.split, rows=options.limit or spec.rows)
     recipe = replace(recipe, evaluation=spec)
@@ -114,7 +109,6 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
         folder,
         adapter=options.adapter,
         compare=bool(options.compare),
-        shots=options.shots,
         samples=options.samples or 0,
         engine=options.engine,
         allow_base_mismatch=options.allow_base_mismatch,

@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from rlvr.artifacts import directory
 from rlvr.config.specs import Reference
@@ -22,7 +22,6 @@ from rlvr.formatting import count, is_number
 FILE = "evaluation.json"
 MODELS = ("base", "trained")
 OFTEN_UNSCORED = 0.05  # share of the rows from which on an accuracy is not compared
-Content = TypeVar("Content")
 
 
 @dataclass(frozen=True)
@@ -139,10 +138,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class TaskResults(Measured):
-    """The results of one task of several, or with one number of shots."""
+    """The results of one task of several."""
 
     metric: str = ""
-    shots: int | None = None
     base: Score | None = None
     trained: Score | None = None
     difference: Difference | None = None
@@ -239,33 +237,18 @@ class Evaluation(Measured):
         directory.write_json(folder / FILE, as_json(self))
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """The content of sweep.json: the results with each number of shots."""
-
-    points: Sequence[TaskResults] = ()
-    warnings: Sequence[str] = ()
-
-
 def read_evaluation(folder: Path) -> Evaluation:
     """Read the evaluation.json of a folder; an empty evaluation if there is none.
 
     Raises:
         InputError: of kind "damaged-file".
     """
-    return _read_file(folder / FILE, Evaluation)
-
-
-def read_sweep(folder: Path) -> Sweep:
-    """Read the sweep.json of a folder, as `read_evaluation` does."""
-    return _read_file(folder / "sweep.json", Sweep)
-
-
-def _read_file(path: Path, kind: type[Content]) -> Content:
+    path = folder / FILE
     if not path.is_file():
-        return kind()
+        return Evaluation()
     try:
-        return from_json(kind, json.loads(path.read_text(encoding="utf-8")))
+        found: Evaluation = from_json(Evaluation, json.loads(path.read_text(encoding="utf-8")))
+        return found
     except (OSError, ValueError, RecursionError) as error:
         message = f"{path.name} can't be read: {error}. Evaluate again."
         raise InputError(message, kind="damaged-file", path=path) from error

@@ -11,6 +11,5 @@ shared_answers.py   share the answers of a base model between runs
 scores.py           records -> accuracy, its parts, pass@k, the difference of two models
 statistics.py       intervals and tests
 evaluation_file.py  evaluation.json, and the table in the terminal
-shot_sweep.py       the same over several numbers of shots
 dialogue.py         ask the base and the trained model of a finished run
 """

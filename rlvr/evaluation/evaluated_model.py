@@ -71,7 +71,6 @@ class EvaluatedModel:
     def measure(
         self,
         task: Task,
-        recipe: Recipe,
         rewards: Sequence[Reward],
         metrics: Metrics,
         scorer: Scorer,
@@ -82,17 +81,16 @@ class EvaluatedModel:
         """Measure the rows of the recipe's section `evaluation`, with the answer cache.
 
         Args:
-            recipe: this model's own, or one that differs in its task.
             when: for the progress bar ("before", "after").
 
         Raises:
             InputError: the metric could score none of the rows, or none of a task's; or as `AnswerCache`.
             RewardError: as `measure`.
         """
+        recipe = self.recipe
         spec = recipe.evaluation or EvaluationSpec()
-        records = self._answer(
-            held_out_rows(task, recipe), recipe, rewards, metrics, scorer, decoding, f"evaluating {when}", samples
-        )
+        held_out = held_out_rows(task, recipe)
+        records = self._answer(held_out, rewards, metrics, scorer, decoding, f"evaluating {when}", samples)
         for label, own in by_task(records).items():
             if any(record["correct"] is not None for record in own):
                 continue
@@ -118,13 +116,12 @@ class EvaluatedModel:
         rows = len(task.train)
         data = task.train.select(range(0, rows, max(1, rows // SAMPLED_PROMPTS))[:SAMPLED_PROMPTS])
         decoding = training_decoding(task, self.recipe)
-        records = self._answer(data, self.recipe, rewards, metrics, scorer, decoding, "sampling", samples)
+        records = self._answer(data, rewards, metrics, scorer, decoding, "sampling", samples)
         return summarise_groups(records, rewards, decoding.words())
 
     def _answer(
         self,
         data: Dataset,
-        recipe: Recipe,
         rewards: Sequence[Reward],
         metrics: Metrics,
         scorer: Scorer,
@@ -136,7 +133,7 @@ class EvaluatedModel:
         revision = hub_revision(self.recipe)
         settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
         name = self.name if samples == 1 else f"{self.name}-sampled"
-        spec = recipe.evaluation or EvaluationSpec()
+        spec = self.recipe.evaluation or EvaluationSpec()
         is_shared = spec.cache and self.adapter is None and self._engine_name == "transformers"
         shared = conditions(self.recipe, decoding) if is_shared else None
         cache = AnswerCache(self._folder / ANSWERS, name, settings, is_shared=is_shared, conditions=shared)
@@ -155,7 +152,7 @@ class EvaluatedModel:
                 description=description,
                 cache=cache,
                 lenient=True,
-                template_options=recipe.settings.get("chat_template_kwargs"),
+                template_options=self.recipe.settings.get("chat_template_kwargs"),
                 player=player,
             )
 

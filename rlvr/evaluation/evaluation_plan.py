@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlvr import console
 from rlvr.artifacts.directory import read_status
+from rlvr.artifacts.evaluation import Score
 from rlvr.artifacts.finished_run import check_base
 from rlvr.artifacts.result_record import FILE, read_record
 from rlvr.config.batch_plan import reward_batch_timeout
@@ -21,22 +22,9 @@ from rlvr.evaluation.engines import Decoding
 from rlvr.evaluation.evaluate import Records
 from rlvr.evaluation.evaluated_model import EvaluatedModel
 from rlvr.evaluation.evaluation_file import describe_evaluation, heading, results_table, write_evaluation
-from rlvr.evaluation.measured import (
-    greedy_decoding,
-    held_out_rows,
-    training_decoding,
-)
+from rlvr.evaluation.measured import greedy_decoding, held_out_rows, training_decoding
 from rlvr.evaluation.output_folder import check_run_results, move_earlier
 from rlvr.evaluation.scores import count_samples
-from rlvr.evaluation.shot_sweep import (
-    ShotResults,
-    SweepPoint,
-    parse_shots,
-    sweep_heading,
-    sweep_points,
-    sweep_table,
-    write_sweep,
-)
 from rlvr.evaluation.trained_rows import check_not_trained_on
 from rlvr.modeling import adapters, loading
 from rlvr.scoring.metric_choice import choose_metrics, rewards_to_run
@@ -56,7 +44,6 @@ class EvaluationPlan:
         folder: for the results.
         adapter: an adapter or a whole trained model, as the user names it; None measures the base.
         compare: whether to measure the base next to the adapter.
-        shots: numbers of shots to measure at, such as "0,1,2,4,8".
         samples: to draw per row for pass@k.
         engine: "transformers" or "vllm".
         allow_base_mismatch: whether the adapter may be of another base.
@@ -66,7 +53,6 @@ class EvaluationPlan:
     folder: Path
     adapter: str | None
     compare: bool
-    shots: str | None
     samples: int
     engine: str
     allow_base_mismatch: bool
@@ -84,13 +70,6 @@ class EvaluationPlan:
     def parts(self) -> list[str]:
         """What evaluation.json will have."""
         return [*self.names, *(["pass_at_k"] if self.samples else [])]
-
-    def points(self) -> list[SweepPoint]:
-        """The task of the recipe at each number of shots."""
-        if self.shots:
-            return sweep_points(self.recipe, parse_shots(self.shots))
-        shots = self.recipe.tasks[0].options.get("shots", 0)
-        return [SweepPoint(shots, self.recipe, load_tasks(self.recipe.tasks))]
 
 
 def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Sequence[int]) -> Path | None:
@@ -112,15 +91,15 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
         read_status(adapter.resolve().parent)
     rewards = load_rewards(recipe.rewards)
     metrics = choose_metrics(recipe, rewards)
-    points = plan.points()
-    task = points[0].task
+    task = load_tasks(recipe.tasks)
     _check_rows(plan, task, adapter)
     if adapter is not None:
         _check_base_of(plan, adapter)
     tokenizer = loading.load_tokenizer(recipe, chat=task.is_chat)
-    results: dict[int, ShotResults] = {}
+    results: dict[str, tuple[Score, Records]] = {}
     sampled: dict[str, Records] = {}
-    sampling = replace(greedy_decoding(task, recipe), sampling=training_decoding(task, recipe).sampling)
+    greedy = greedy_decoding(task, recipe)
+    sampling = replace(greedy, sampling=training_decoding(task, recipe).sampling)
     scorer = Scorer(
         rewards_to_run(rewards, metrics),
         timeout_s=recipe.settings["reward_timeout_s"],
@@ -131,16 +110,10 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
         for name in plan.names:
             weights = adapter if name == "trained" else None
             model = EvaluatedModel(recipe, tokenizer, name, plan.folder, adapter=weights, engine=plan.engine)
-            for point in points:
-                greedy = greedy_decoding(point.task, point.recipe)
-                when = name if len(points) == 1 else f"{name}, {point.shots} shots"
-                measured = model.measure(point.task, point.recipe, rewards, metrics, scorer, greedy, when)
-                results[point.shots] = {**results.get(point.shots, {}), name: measured}
+            results[name] = model.measure(task, rewards, metrics, scorer, greedy, name)
             if plan.samples:
                 when = f"{name}, {plan.samples} samples"
-                sampled[name] = model.measure(
-                    task, recipe, rewards, metrics, scorer, sampling, when, samples=plan.samples
-                )[1]
+                sampled[name] = model.measure(task, rewards, metrics, scorer, sampling, when, samples=plan.samples)[1]
             model.close()
             if interrupts:
                 raise KeyboardInterrupt
@@ -159,8 +132,7 @@ def _check_rows(plan: EvaluationPlan, task: Task, adapter: Path | None) -> None:
     held_out = held_out_rows(task, plan.recipe)
     if adapter is not None:
         check_not_trained_on(adapter.resolve().parent, held_out, task.train, split)
-    if not plan.shots:
-        check_run_results(plan.folder, plan.parts, len(held_out), plan.recipe)
+    check_run_results(plan.folder, plan.parts, len(held_out), plan.recipe)
 
 
 def _check_base_of(plan: EvaluationPlan, adapter: Path) -> None:
@@ -189,22 +161,16 @@ def _write(
     plan: EvaluationPlan,
     task: Task,
     metrics: Metrics,
-    results: Mapping[int, ShotResults],
+    results: Mapping[str, tuple[Score, Records]],
     sampled: Mapping[str, Records],
     sampling: Decoding,
 ) -> None:
     folder = plan.folder
     rows = held_out_rows(task, plan.recipe)
-    about = describe_evaluation(plan.recipe, metrics, None if plan.shots else rows)  # prompts depend on the shots
+    about = describe_evaluation(plan.recipe, metrics, rows)
     about |= {"adapter": plan.adapter, "engine": plan.engine}
-    if plan.shots:
-        content = write_sweep(folder, about, results)
-        console.info(f"{sweep_heading(content)}\n\n{sweep_table(content)}\n")
-        console.info(f"  {folder / 'sweep.json'}")
-        return
-    [scores] = results.values()
     move_earlier(folder, about, plan.parts)
-    found = write_evaluation(folder, about, scores, sampled, plan.samples, sampling)
+    found = write_evaluation(folder, about, results, sampled, plan.samples, sampling)
     console.info(f"{heading(found)}\n\n{results_table(found)}\n")
     console.info(f"  {folder / 'evaluation.json'}")
     if plan.spec.split == "train":

@@ -221,7 +221,7 @@ def truncation_warning(limit: int | None, scores: Mapping[str, Score]) -> str | 
 
     Args:
         limit: max_new_tokens.
-        scores: by model ("base", "trained with 4 shots").
+        scores: by model ("base", "trained, task").
     """
     often = [f"{100 * one.cut_off:.0f} % ({model})" for model, one in scores.items() if one.cut_off >= OFTEN_CUT_OFF]
     if not often:

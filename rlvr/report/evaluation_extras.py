@@ -1,12 +1,11 @@
-"""Tables of an evaluation besides greedy accuracy: accuracy by number of shots (sweep.json), and pass@k."""
+"""The table of pass@k."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.artifacts.evaluation import MODELS, Estimate, Evaluation, Sweep
+from rlvr.artifacts.evaluation import Estimate, Evaluation
 from rlvr.artifacts.evaluation_summary import gain_cell, score_cell
-from rlvr.report import svg_charts
 
 
 @dataclass(frozen=True)
@@ -15,31 +14,7 @@ class ExtraTable:
 
     header: tuple[str, ...]
     rows: list[list[str]]
-    how: str = ""
-    svg: str = ""
-
-
-def sweep(content: Sweep) -> ExtraTable | None:
-    """A row for each number of shots."""
-    measured = sorted((point for point in content.points if point.scores), key=lambda point: point.shots or 0)
-    models = [name for name in MODELS if any(name in point.scores for point in measured)]
-    if not models:
-        return None
-    both = len(models) == len(MODELS)
-    rows = [
-        [
-            f"{point.shots or 0:,}",
-            *(score_cell(point.scores.get(name)) for name in models),
-            *([gain_cell(point.difference)] if both else []),
-        ]
-        for point in measured
-    ]
-    lines = []
-    for name in models:
-        places = [place for place, point in enumerate(measured) if name in point.scores]
-        lines.append((name, places, [measured[place].scores[name] for place in places]))
-    svg = svg_charts.sweep_chart("sweep", [row[0] for row in rows], lines)
-    return ExtraTable((*models, *(["change"] if both else [])), rows, svg=svg)
+    how: str
 
 
 def pass_at_k(evaluation: Evaluation) -> ExtraTable | None:

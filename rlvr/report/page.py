@@ -92,8 +92,6 @@ def _page(run: RunRecord) -> str:
         by_difficulty=_by_difficulty(run),
         warnings=run.evaluation.warnings,
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
-        sweep=evaluation_extras.sweep(run.shots),
-        sweep_warnings=run.shots.warnings,
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
         panels=curves.metric_panels(run),

@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml.error import YAMLError
 
 from rlvr.artifacts.directory import read_json, read_status
-from rlvr.artifacts.evaluation import Evaluation, Sweep, read_evaluation, read_sweep
+from rlvr.artifacts.evaluation import Evaluation, read_evaluation
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.config.yaml_reader import parse_yaml
 from rlvr.errors import InputError
@@ -32,7 +32,6 @@ class RunRecord:
     recipe_text: str  # without secrets
     metrics: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
     evaluation: Evaluation
-    shots: Sweep  # accuracy by number of shots
     versions: Mapping[str, Any]
     status: Mapping[str, Any]  # run.json
     state: str  # a sentence if the run is incomplete
@@ -89,17 +88,13 @@ def read_run(folder: Path) -> RunRecord:
     metrics = read_metrics(folder / "metrics.jsonl")
     versions = read_json(folder / "versions.json")
     notes = _notes(folder, bool(recipe), bool(recipe_text), len(metrics), status)
-    evaluation, shots = Evaluation(), Sweep()
+    evaluation = Evaluation()
     try:
         evaluation = read_evaluation(folder)
     except InputError as error:
         notes.append(str(error))
-    try:
-        shots = read_sweep(folder)
-    except InputError as error:
-        notes.append(str(error))
     state = _state(recipe, metrics, status)
-    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, shots, versions, run_json, state, tuple(notes))
+    return RunRecord(folder, recipe, recipe_text, metrics, evaluation, versions, run_json, state, tuple(notes))
 
 
 def series_of(metrics: Sequence[Mapping[str, Any]], key: str, label: str = "") -> Series:

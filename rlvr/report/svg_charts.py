@@ -190,29 +190,6 @@ def stacked_chart(name: str, parts: Sequence[Series]) -> str:
         return _svg(figure, name, parts, " s")
 
 
-def sweep_chart(name: str, ticks: Sequence[str], lines: Sequence[tuple[str, Sequence[float], Sequence[Bar]]]) -> str:
-    """Draw the accuracy at several settings, evenly spaced, with 95 % intervals.
-
-    Args:
-        ticks: names of the settings.
-        lines: "base" or "trained", the positions on the axis (from 0), and the accuracies there.
-    """
-    with _style(name):
-        figure, axes = _figure(5.2, 2.6)
-        for label, places, bars in lines:
-            colour, offset = (BASE, -0.04) if label == "base" else (TRAINED, 0.04)
-            shifted = [place + offset for place in places]  # so that intervals at one position do not overlap
-            values, errors = [100 * bar.accuracy for bar in bars], list(zip(*map(_errors, bars), strict=True))
-            axes.errorbar(shifted, values, errors, color=colour, marker="o", linewidth=1.8, **WHISKER)
-        axes.set_xticks(range(len(ticks)), list(ticks))
-        axes.set_xlim(-0.3, len(ticks) - 0.7)
-        axes.set_ylim(0, 104)
-        axes.yaxis.set_major_formatter("{x:g} %")
-        axes.set_xlabel("shots")
-        axes.grid(axis="y")
-        return _svg(figure, name)
-
-
 @contextmanager
 def _style(name: str) -> Iterator[None]:
     """Apply the charts' matplotlib settings, and restore the process's settings afterwards."""

@@ -28,7 +28,7 @@ from rlvr.tracking.messages import describe_error, redact_uri
 from rlvr.tracking.metrics_tail import metric_name
 from rlvr.tracking.tracked_run import default_tracking_uri, process_environment, tracked_run
 
-RESULTS = ("evaluation.json", "sweep.json", "report.html", "comparison.html")
+RESULTS = ("evaluation.json", "report.html", "comparison.html")
 RUN_FILES = ("versions.json", "metrics.jsonl", "result.json")
 COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0

@@ -19,9 +19,8 @@ from rlvr.artifacts.evaluation import Evaluation, PassAtK, Score, read_evaluatio
 from rlvr.config.recipe import load_recipe
 from rlvr.errors import InputError
 from rlvr.evaluation.scores import summarise
-from rlvr.evaluation.shot_sweep import parse_shots, sweep_points
 from rlvr.evaluation.trained_rows import record_training_rows
-from rlvr.scoring.registry import load_task
+from rlvr.scoring.registry import load_task, load_tasks
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL, Command
 from tests.support.locks import locked_by_another_process
@@ -169,59 +168,18 @@ def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_sweep_measures_each_number_of_shots_on_the_same_rows(
-    tmp_path: Path, word_problems: Path, adapter: Path, capsys: Capture
-) -> None:
-    task = json.dumps({"name": "gsm8k", "path": str(word_problems), "style": "chat", "seed": 7})
-    words = [*WORDS, "--task", task, "--evaluation.max_new_tokens", "3", "--output", str(tmp_path)]
-    words += ["--adapter", str(adapter), "--compare", "base", "--shots", "2,0"]
-    assert script.main(words) == 0
-    found = json.loads((tmp_path / "sweep.json").read_text())
-    assert [point["shots"] for point in found["points"]] == [0, 2] and found["shots_seed"] == 7
-    assert all(point[name]["rows"] == 12 for point in found["points"] for name in ("base", "trained"))
-    assert all("p_value" in point["difference"] for point in found["points"])
-    assert "shots" not in found["task"]
-    said = capsys.readouterr().out
-    assert "by number of shots on 12 held-out rows" in said and "seed 7" in said
-
-    kept = answers(tmp_path)
-    assert len(kept) == 2 * 2 * 12, "the prompts differ with the shots"
-    truncate_cache(tmp_path, keep=16)
-    assert script.main(words) == 0
-    assert json.loads((tmp_path / "sweep.json").read_text()) == found
-    assert sorted(line["key"] for line in answers(tmp_path)) == sorted(line["key"] for line in kept)
-
-
-@pytest.mark.slow
 def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
-    recipe = load_recipe(REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml", ["--task.path", str(gsm8k_folder)])
-    none, eight = sweep_points(recipe, [0, 8])
-    assert len(eight.task.test) == 1319
+    words, file = ["--task.path", str(gsm8k_folder)], REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml"
+    none, eight = (load_tasks(load_recipe(file, [*words, "--task.shots", shots]).tasks) for shots in ("0", "8"))
+    assert len(eight.test) == 1319
     shown = {
         part.partition("\nSolution:")[0]
-        for part in eight.task.test[0]["prompt"].split("Question: ")[1:-1]  # the last one is the row's own
+        for part in eight.test[0]["prompt"].split("Question: ")[1:-1]  # the last one is the row's own
     }
     assert len(shown) == 8
-    for rows in (eight.task.test, eight.task.validation, eight.task.train):
+    for rows in (eight.test, eight.validation, eight.train):
         assert shown.isdisjoint(rows["question"])
-    assert all(
-        longer.endswith(short)
-        for longer, short in zip(eight.task.test["prompt"], none.task.test["prompt"], strict=True)
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("0,1,2,4,8", [0, 1, 2, 4, 8]), ("8, 0", [0, 8]), ("4", [4]), ("2,2", [2])]
-)
-def test_numbers_of_shots_are_read(text: str, expected: list[int]) -> None:
-    assert parse_shots(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "a", "1,", "-1", "1.5"])
-def test_what_is_no_number_of_shots_is_refused(text: str) -> None:
-    with pytest.raises(InputError) as error:
-        parse_shots(text)
-    assert (error.value.kind, error.value.key) == ("invalid-value", "--shots")
+    assert all(longer.endswith(short) for longer, short in zip(eight.test["prompt"], none.test["prompt"], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -232,8 +190,6 @@ def test_what_is_no_number_of_shots_is_refused(text: str) -> None:
         (["--limit", "0"], "out-of-range", "--limit", "no rows"),
         (["--samples", "9999"], "out-of-range", "--samples", "more samples than anyone means"),
         (["--samples", "2", "--temperature", "0"], None, "temperature", "samples that can't differ"),
-        (["--samples", "2", "--shots", "0,1"], "conflicting-keys", "--shots", "two things at once"),
-        (["--shots", "0,1"], "unsupported-task", "--shots", "a task without shots"),
         (["--adapter", "runs/nothing-here/adapter"], "model-not-found", "--adapter", "a typo in the path"),
         (["--evaluation.sampels", "3"], "unknown-key", "evaluation.sampels", "a typo in a key"),
     ],

@@ -19,7 +19,6 @@ RECIPE = REPOSITORY / "recipes" / "math-and-code-qwen3-1.7b-qlora.yaml"
     [
         (prepare_data, ["--output", "OUT/data"]),
         (red_team, []),
-        (evaluate, ["--shots", "0,2", "--output", "OUT"]),
         (evaluate, ["--samples", "4", "--output", "OUT"]),
     ],
 )

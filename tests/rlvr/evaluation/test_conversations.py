@@ -141,9 +141,7 @@ def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any
     task = Task(data, data, data)
     metrics = choose_metrics(recipe, rewards)
     with Scorer(rewards) as scorer:
-        result = measured.measure(
-            task, recipe, rewards, metrics, scorer, greedy_decoding(task, recipe), "before", **evaluation
-        )
+        result = measured.measure(task, rewards, metrics, scorer, greedy_decoding(task, recipe), "before", **evaluation)
     return (*result, engine)
 
 

@@ -63,7 +63,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with Scorer(rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
             model = EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
             greedy = greedy_decoding(task, recipe)
-            result = model.measure(task, recipe, rewards, metrics, scorer, greedy, "after")
+            result = model.measure(task, rewards, metrics, scorer, greedy, "after")
         about = describe_evaluation(recipe, metrics, held_out_rows(task, recipe))
         write_evaluation(run, about, {"trained": result})
         finish(run, "adapter")

@@ -9,7 +9,7 @@ import pytest
 
 from rlvr.report import svg_charts
 
-CHARTS = ("accuracy_chart", "line_chart", "stacked_chart", "sweep_chart")
+CHARTS = ("accuracy_chart", "line_chart", "stacked_chart")
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlvr.artifacts.evaluation import Evaluation, Sweep
+from rlvr.artifacts.evaluation import Evaluation
 from rlvr.report.packing import PackedRollouts, pack
 from rlvr.report.page import write_report
 from rlvr.report.rollouts import BASE, TRAINED, Rollout, RunRollouts, read_rollouts
@@ -105,9 +105,7 @@ def test_strange_texts_survive_packing(tmp_path: Path, text: str) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_packing_keeps_every_completion(rows: list[tuple[int, str, str]]) -> None:
     items = [rollout(stage, number, prompt, text) for number, (stage, prompt, text) in enumerate(rows)]
-    data = unpacked(
-        pack(RunRecord(Path(), {}, "", [], Evaluation(), Sweep(), {}, {}, "", ()), RunRollouts(items, ("r",)))
-    )
+    data = unpacked(pack(RunRecord(Path(), {}, "", [], Evaluation(), {}, {}, "", ()), RunRollouts(items, ("r",))))
     found = {
         (stage, data["prompts"][prompt][0][1], text)
         for stage, prompt, text in zip(data["stage"], data["prompt"], data["text"], strict=True)

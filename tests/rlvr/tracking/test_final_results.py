@@ -49,7 +49,7 @@ def test_an_evaluation_belongs_to_the_run_of_its_adapter(tmp_path: Path, monkeyp
     monkeypatch.setattr("rlvr.tracking.final_results.add_results", lambda run, *_: runs.append(run) or [])
     for adapter in (tmp_path / "run" / "adapter", None):
         for limit in (None, 100):  # an evaluation of the first rows must not replace the value of all
-            evaluate_models._update_run(tmp_path / "other", adapter, limit, measured=False)
+            evaluate_models._update_run(tmp_path / "other", adapter, limit)
     assert runs == [tmp_path / "run", tmp_path / "other"]
 
 
@@ -84,7 +84,6 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, run_dir: Path) -> None:
     write(run_dir / "evaluation.json", EVALUATION | {"decoding": "greedy"})
     for name in (
-        "sweep.json",
         "report.html",
         "completions/evaluation_base.parquet",
         "completions/completions_1.parquet",
@@ -108,7 +107,6 @@ def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, r
     artifacts = next((tmp_path / "artifacts").glob("*/artifacts"))
     assert {str(path.relative_to(artifacts)) for path in artifacts.rglob("*") if path.is_file()} == {
         "evaluation.json",
-        "sweep.json",
         "report.html",
         "completions/evaluation_base.parquet",
         "evaluations/hundred/evaluation.json",
