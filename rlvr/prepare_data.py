@@ -20,7 +20,7 @@ from rlvr.errors import InputError
 from rlvr.sagemaker import aws
 from rlvr.scoring.registry import load_task, load_tasks
 
-FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json", "README.md")
+FILES = (*(f"{split}.jsonl" for split in SPLITS), "overlaps.jsonl", "summary.json")
 
 
 def prepare(
@@ -66,8 +66,7 @@ def prepare(
         write_rows(output / "overlaps.jsonl", overlaps)
     text = json.dumps(summary, indent=2, ensure_ascii=False, default=str)
     (output / "summary.json").write_text(f"{text}\n", encoding="utf-8")
-    (output / "README.md").write_text(_readme(summary, section), encoding="utf-8")
-    _print(summary, task, output, overlaps)
+    _print(summary, task, output, overlaps, section)
     if s3 is not None:
         region = recipe.sagemaker.region if recipe.sagemaker is not None else None
         _upload(output, s3.rstrip("/"), section, region)
@@ -154,30 +153,7 @@ def _spread(task: Task, split: str) -> dict[str, int]:
     return {"shortest": lengths[0], "median": lengths[len(lengths) // 2], "longest": lengths[-1]}
 
 
-def _readme(summary: dict[str, Any], section: Sequence[str]) -> str:
-    """README.md of the folder: its content, the changes of the data, how to train on it."""
-    options = json.dumps(summary["options"], ensure_ascii=False, default=str)
-    kind = "plain text" if summary["prompt_kind"] == "text" else "a list of chat messages"
-    usage = "A recipe trains on these files, with the prompts as they are, with this section:"
-    lines = [
-        f"# What {summary['recipe']} trains on",
-        "",
-        f"Written by scripts/prepare_data.py from the task `{summary['task']}` with the options `{options}`.",
-        "",
-        "| file | rows |",
-        "|---|---|",
-        *(f"| {split}.jsonl | {count:,} |" for split, count in summary["rows"].items() if count),
-        "",
-        f"Columns: {', '.join(summary['columns'])}. `prompt` is {kind}; the other columns go to the rewards.",
-        "",
-        *(f"- {note}" for note in summary["notes"]),
-        "",
-        *([usage, "", "```yaml", *section, "```", ""] if summary["rows"]["train"] else []),
-    ]
-    return "\n".join(lines)
-
-
-def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row]) -> None:
+def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row], section: Sequence[str]) -> None:
     spreads = summary["prompt_characters"]
     table = [
         [split, f"{summary['rows'][split]:,}", *(f"{n:,}" for n in one.values())] for split, one in spreads.items()
@@ -197,7 +173,9 @@ def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row
     console.info(f"\n── {split} row 0 {'─' * 60}\n{prompt_text(row['prompt'])}")
     if "final_answer" in row:
         console.info(f"→ final_answer: {row['final_answer']}")
-    console.info(f"\nWritten to {output}. Read its README.md first.")
+    console.info(f"\nWritten to {output}.")
+    if summary["rows"]["train"]:
+        console.info("\n".join(["A recipe with this section trains on these files:", "", *section]))
 
 
 def _upload(folder: Path, uri: str, section: Sequence[str], region: str | None) -> None:

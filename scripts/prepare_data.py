@@ -5,11 +5,10 @@
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --against humaneval --drop_overlaps
     python scripts/prepare_data.py --config recipes/x.yaml --output data/x --s3 s3://BUCKET/grpo-recipes/data/x
 
-The folder gets a JSONL file for each split with rows (train, validation, test), summary.json, and README.md: the
-changes of the data, and the recipe section that trains on the folder (task: jsonl). With --against, overlaps.jsonl
-lists the training rows that an evaluation set contains. --s3 uploads each split to a folder of its own, and prints the
-section by which a SageMaker job reads them as channels. Exits with 2 and writes nothing if the recipe or its data is
-wrong.
+The folder gets a JSONL file for each split with rows (train, validation, test), and summary.json. The recipe section
+that trains on the folder is printed (task: jsonl). With --against, overlaps.jsonl lists the training rows that an
+evaluation set contains. --s3 uploads each split to a folder of its own, and prints the section by which a SageMaker job
+reads them as channels. Exits with 2 and writes nothing if the recipe or its data is wrong.
 """
 
 from __future__ import annotations
