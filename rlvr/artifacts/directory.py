@@ -14,7 +14,7 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,13 +139,16 @@ def write_json(path: Path, content: Any) -> None:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the libraries that a run depends on, by distribution name."""
-    installed = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed
+    return {"python": platform.python_version(), **installed(LIBRARIES)}
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    found = {}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def machine(*, gpus: bool = True) -> dict[str, str]:

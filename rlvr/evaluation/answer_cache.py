@@ -10,13 +10,12 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rlvr.append_log import AppendLog, AppendLogError, read_append_log
+from rlvr.artifacts.directory import installed
 from rlvr.config.recipe import Recipe
 from rlvr.environments.loading import load_environment
 from rlvr.errors import InputError
@@ -28,7 +27,7 @@ from rlvr.modeling.loading import find_model
 FORMAT = 1  # of the lines and of the keys; another format is another file
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes")
 _LOADING_KEYS = (
-    *("dtype", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation"),
+    *("dtype", "load_in_4bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation"),
     *("bnb_4bit_quant_storage", "model_init_kwargs"),
 )
 
@@ -52,10 +51,6 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         adapter: its folder, or that of a whole model; None for the base. Its content counts, not its name.
         revision: the commit of a model from the hub; None for a folder, whose content counts.
     """
-    versions = {}
-    for package in (*PACKAGES, *(["vllm"] if engine == "vllm" else [])):
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
     name = str(recipe.settings["model_name_or_path"])
     folder = Path(find_model(name))
     hub_revision = revision or recipe.settings.get("model_revision")
@@ -69,7 +64,7 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         "stop_strings": list(decoding.stop_strings),
         "sampling": None if decoding.sampling is None else {**decoding.sampling, "seed": decoding.seed},
         "engine": engine,
-        "versions": versions,
+        "versions": installed([*PACKAGES, *(["vllm"] if engine == "vllm" else [])]),
     }
     settings |= environment_settings(recipe)
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))

@@ -17,7 +17,7 @@ from rlvr.evaluation.statistics import (
     powers_of_two,
     wilson,
 )
-from rlvr.formatting import count, percent
+from rlvr.formatting import count, is_number, percent
 from rlvr.scoring.reward import Reward, total
 
 Record = Mapping[str, Any]
@@ -126,7 +126,7 @@ def _parts(judged: Sequence[Record], column: str, name: Callable[[Any], str]) ->
     """The accuracy for each value of a column, in the order of the values."""
     groups: dict[str, list[bool]] = {}
     known = [record for record in judged if record.get(column) is not None]
-    are_numbers = all(_is_number(record[column]) for record in known)
+    are_numbers = all(is_number(record[column]) for record in known)
     for record in sorted(known, key=lambda record: record[column] if are_numbers else str(record[column])):
         groups.setdefault(name(record[column]), []).append(record["correct"])
     return {
@@ -139,18 +139,14 @@ def _ranges(values: Sequence[Any]) -> Callable[[Any], str]:
 
     Each range has about a quarter of the rows.
     """
-    numbers = sorted(value for value in values if _is_number(value))
+    numbers = sorted(value for value in values if is_number(value))
     if len(numbers) < len([value for value in values if value is not None]) or len(set(numbers)) <= MAX_DIFFICULTIES:
-        return lambda value: f"{value:g}" if _is_number(value) else str(value)
+        return lambda value: f"{value:g}" if is_number(value) else str(value)
     tops = sorted({numbers[len(numbers) * part // 4 - 1] for part in (1, 2, 3, 4)})
     ranges: dict[float, list[float]] = {}  # by their upper end
     for number in numbers:
         ranges.setdefault(next(top for top in tops if number <= top), []).append(number)
     return {value: f"{part[0]:g} … {part[-1]:g}" for part in ranges.values() for value in part}.__getitem__
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def compare(base: Sequence[Record], trained: Sequence[Record]) -> Difference:

@@ -11,13 +11,12 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 from rlvr import console
-from rlvr.artifacts.directory import is_sealed, machine, read_json, seal, versions
+from rlvr.artifacts.directory import installed, is_sealed, machine, read_json, seal, versions
 from rlvr.artifacts.sealed_json import file_digest
 from rlvr.config.recipe import Recipe
 from rlvr.evaluation.engines import Decoding
@@ -63,7 +62,7 @@ def conditions(recipe: Recipe, decoding: Decoding) -> dict[str, Any] | None:
         "model": {**model, "attn_implementation": loading.attention(recipe)[0]},
         "decoding": {**asdict(decoding), "seed": None if decoding.sampling is None else decoding.seed},
         "device": _device(recipe),
-        "versions": {**versions(), **_versions(_PACKAGES)},
+        "versions": {**versions(), **installed(_PACKAGES)},
         "project": project_digest(),
     }
 
@@ -79,14 +78,6 @@ def _device(recipe: Recipe) -> list[Any]:
         return [torch.cuda.get_device_name(device), precision]
     cpu = [machine(gpus=False)["cpu"], torch.backends.cpu.get_cpu_capability()]
     return [device.type, *cpu, os.environ.get("OMP_NUM_THREADS"), threads.available_cores()]
-
-
-def _versions(names: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 class SharedAnswers:

@@ -161,7 +161,7 @@ def unmergeable(settings: Mapping[str, Any]) -> str | None:
     With dropout training samples and scores with dropout, which a copy has not. A copy ties the embeddings that the
     base ties, so it can't hold an adapter of one of them.
     """
-    for key in ("load_in_8bit", "use_dora", "lora_modules_to_save", "lora_target_parameters", "lora_dropout"):
+    for key in ("use_dora", "lora_modules_to_save", "lora_target_parameters", "lora_dropout"):
         if value_of(settings, key):
             return key
     targets = settings.get("lora_target_modules") or ()

@@ -190,7 +190,7 @@ def test_each_setting_of_the_quantisation_counts(words: Sequence[str], why: str,
     ("place", "value", "why"),
     [
         ("versions", lambda: {"torch": "9.0"}, "versions of libraries"),
-        ("_versions", lambda _: {"tokenizers": "9.0"}, "versions of packages that runs do not record"),
+        ("installed", lambda _: {"tokenizers": "9.0"}, "versions of packages that runs do not record"),
         ("project_digest", lambda: "0", "the code that generates"),
         ("machine", lambda gpus: {"cpu": "another"}, "kind of processor"),
         ("_device", lambda _: ["NVIDIA H100", "ieee"], "kind of device"),
