@@ -136,11 +136,6 @@ def _recorded_lines(recorded: Sequence[score_summary.RecordedComparison]) -> lis
             more = ", …" if len(one.differing) > 5 else ""
             differing = f"{len(one.differing):,} of {one.compared:,} rows (row {first}{more})"
             lines.append(console.red(f"the scores differ from {one.name} in the file: {differing}"))
-        if one.unread:
-            lines.append(
-                f"not compared with {one.name}: {len(one.unread):,} rows (first: row {one.unread[0]}) have neither a "
-                "number nor true or false"
-            )
     equal = [one for one in recorded if one.compared and not one.differing]
     if equal:
         rows, names = max(one.compared for one in equal), " and ".join(one.name for one in equal)

@@ -34,15 +34,11 @@ class ColumnStats:
 
 @dataclass(frozen=True)
 class RecordedComparison:
-    """A column of the file against today's scores: the number of compared rows, and the rows that differ.
-
-    `unread` are the rows whose entry is no number.
-    """
+    """A column of the file against today's scores: the number of compared rows, and the rows that differ."""
 
     name: str
     compared: int
     differing: list[int]
-    unread: list[int]
 
 
 @dataclass(frozen=True)
@@ -100,12 +96,10 @@ def compare_with_recorded(rows: Sequence[Row], scores: Scores, metric: Reward | 
     comparisons = []
     for name, reward, now in columns:
         written = {number: row[name] for number, row in enumerate(rows) if name in row and _is_score(row[name])}
-        unread = [number for number, row in enumerate(rows) if name in row and number not in written]
         # A run wrote neither a column of the data nor a text column of the reward's name nor one that is always empty.
-        is_score = any(value is not None for value in written.values()) or (name == "correct" and unread)
-        if name not in reward.columns and is_score:
+        if name not in reward.columns and any(value is not None for value in written.values()):
             differing = [number for number, value in written.items() if not _same(value, now[number])]
-            comparisons.append(RecordedComparison(name, len(written), differing, unread))
+            comparisons.append(RecordedComparison(name, len(written), differing))
     return comparisons
 
 

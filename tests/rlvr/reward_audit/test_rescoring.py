@@ -350,9 +350,8 @@ def test_recorded_values_are_compared_after_gates_and_masks() -> None:
         {"completion": "x", "final_answer": "x", "length": "long"},
     ]
     rows = [{**row, "correct": "yes"} for row in rows]
-    recorded, correct = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
-    assert (recorded.compared, recorded.differing, recorded.unread) == (2, [], [2, 3])
-    assert (correct.compared, correct.differing, correct.unread) == (0, [], [0, 1, 2, 3])
+    [recorded] = compare_with_recorded(rows, score(rows, [MATCHES, GATED]), MATCHES)
+    assert (recorded.compared, recorded.differing) == (2, [])
 
 
 def test_disagreements_go_both_ways_and_skip_unscored_rows() -> None:
