@@ -114,8 +114,8 @@ def problems_as_json(problems: Sequence[Problem], plan: Mapping[str, Any] | None
 
 
 @contextlib.contextmanager
-def error_context(where: str, *, key: str | None = None, row: int | None = None) -> Iterator[None]:
-    """Put `where` before the message of an InputError, and fill in its key and row if it has none."""
+def error_context(where: str, *, row: int | None = None) -> Iterator[None]:
+    """Put `where` before the message of an InputError, and fill in its row if it has none."""
     try:
         yield
     except InputError as error:
@@ -126,7 +126,6 @@ def error_context(where: str, *, key: str | None = None, row: int | None = None)
                 replace(
                     problem,
                     message=f"{where}: {problem.message}",
-                    key=problem.key or key,
                     row=problem.row if problem.row is not None else row,
                 )
             ],

@@ -148,22 +148,10 @@ def _explain(error: MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
     line = mark.line + 1 if mark else 1
     if 0 < line <= len(lines) and "\t" in lines[line - 1]:
         return line, "a tab. YAML is indented with spaces only"
-    if (odd := _less_indented(lines, line)) is not None:
-        return odd, "this line is indented less than the lines around it. Indent it as they are"
     for context, problem, explanation, is_at_start in _EXPLANATIONS:
         if context in (error.context or "") and problem in (error.problem or ""):
             return error.context_mark.line + 1 if error.context_mark and is_at_start else line, explanation
     return line, f"not valid YAML: {error.problem or error.context}"
-
-
-def _less_indented(lines: list[str], line: int) -> int | None:
-    """The line of text before `line`, if it is a key with a value between two lines that are indented more."""
-    written = [number for number, text in enumerate(lines[:line], start=1) if text.strip(" -").partition("#")[0]]
-    if len(written) < 3 or written[-1] != line:
-        return None
-    before, middle, after = (len(lines[n - 1]) - len(lines[n - 1].lstrip(" ")) for n in written[-3:])
-    has_value = lines[written[-2] - 1].partition(":")[2].partition("#")[0].strip()
-    return written[-2] if before > middle < after and has_value else None
 
 
 def _plain(value: Any) -> Any:

@@ -146,7 +146,6 @@ CHECKS: tuple[Check, ...] = (
     Check(compatibility.check_versions),
     Check(compatibility.check_quantization, reads=("load_in_4bit", "use_peft", "dtype")),
     Check(compatibility.check_precision, reads=("bf16", "fp16", "dtype", "learning_rate", "use_cpu", "use_peft")),
-    Check(compatibility.check_optional_packages, reads=("use_liger_kernel",)),
     Check(compatibility.check_cispo, reads=("loss_type", "epsilon", "epsilon_high")),
     Check(
         compatibility.check_vespo,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -90,14 +89,6 @@ def emulated_bf16(settings: Mapping[str, Any], gpu: str) -> Iterator[Problem]:
             "without an adapter)."
         )
         yield Problem(message, "emulated-bf16", "bf16", level="warning")
-
-
-def check_optional_packages(components: RunComponents) -> Iterator[Problem]:
-    """TRL asks for liger-kernel only after the base was measured."""
-    key = "use_liger_kernel"
-    if components.target.is_here and components.settings.get(key) and importlib.util.find_spec("liger_kernel") is None:
-        message = f"{key}: liger-kernel is not installed. Run `pip install liger-kernel`, or remove the key."
-        yield Problem(message, "package-not-installed", key)
 
 
 VALIDATION_METRICS = ("reward", "accuracy", "cut_off", "unscored", "mean_length", "rows")  # rlvr/training/train.py

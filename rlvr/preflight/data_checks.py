@@ -120,13 +120,10 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
 
 
 def check_prompts(components: RunComponents) -> Iterator[Problem]:
-    """All prompts of a split must be of one type, and none empty."""
+    """No prompt may be empty."""
     task, name = _task(components)
     for split in SPLITS:
         prompts = task.prompts(split)
-        if len({type(prompt) for prompt in prompts}) > 1:
-            message = f"{name}, {split}: some prompts are strings and some are messages. Use one of the two."
-            yield Problem(message, "mixed-prompts", "prompt")
         empty = next((row for row, prompt in enumerate(prompts) if not prompt), None)
         if empty is not None:
             message = f"{name}, {split}, row {empty}: the prompt is empty."
