@@ -141,7 +141,7 @@ def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFi
 
     code, result = check("--config", str(DEMO), "--output_dir", str(tmp_path / "run"))
     assert code == 0 and result["problems"] == result["warnings"] == []
-    assert result["plan"]["steps"] == 60 and any("60 optimizer steps" in note for note in result["notes"])
+    assert result["plan"]["steps"] == 20 and any("20 optimizer steps" in note for note in result["notes"])
 
 
 @pytest.mark.parametrize(
