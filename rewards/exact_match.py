@@ -13,7 +13,6 @@ Known weaknesses: a guess is often correct if few answers are possible. Use `mat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ from rlvr import completion_text, own_turn
 from rlvr.verifiers.final_text import Place, Step, final_texts, normalised, read_references, read_steps
 
 _MAX_EXTRA_CHARACTERS = 1000  # beyond four times the longest reference, since NFKC is slow on long runs of accents
-_LONG_REFERENCE = 200  # characters
 
 
 def exact_match(
@@ -64,11 +62,8 @@ def exact_match(
 
 
 def validate_rows(*, final_answer: list[Any], normalise: list[str] | None = None, **kwargs: Any) -> list[str | None]:
-    """Return for each row why no completion can match its reference, or None. Called once before training.
-
-    A text that begins with `warning: ` marks a row that is usable, but suspicious.
-    """
-    return [_row_fault(gold, read_steps(normalise)) or _row_doubt(gold) for gold in final_answer]
+    """Return for each row why no completion can match its reference, or None. Called once before training."""
+    return [_row_fault(gold, read_steps(normalise)) for gold in final_answer]
 
 
 def _score(turn: str, gold: Any, answer_in: Place, marker: str, steps: list[Step]) -> tuple[float | None, str]:
@@ -92,13 +87,3 @@ def _row_fault(gold: Any, steps: list[Step]) -> str | None:
         if not normalised(reference, steps).strip():
             return f"nothing is left of {reference!r:.80} after normalisation. Correct the row."
     return None
-
-
-def _row_doubt(gold: Any) -> str | None:
-    references = read_references(gold)
-    if all(re.fullmatch(r"-?[0-9]+\.0", reference) for reference in references):  # as data frames write whole numbers
-        return f"warning: its reference is {gold}, and a completion that says {references[0][:-2]} would be wrong"
-    shortest = min(map(len, references))
-    if shortest <= _LONG_REFERENCE:
-        return None
-    return f"warning: its reference has {shortest:,} characters, which a completion must repeat: a whole solution?"

@@ -64,8 +64,5 @@ def math_correctness(
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
-    """Return for each row why its reference answer cannot be verified, or None. Called once before training.
-
-    A text that begins with `warning: ` marks a row that is usable, but suspicious.
-    """
+    """Return for each row why its reference answer cannot be verified, or None. Called once before training."""
     return row_faults(final_answer)

@@ -17,7 +17,6 @@ from rlvr.workers.pool import WorkerPool
 
 # Several words are an answer if \text{…} marks them, or if they deny that there is one.
 _MAY_STAND_BARE = re.compile(r".*\\text|\s*(?:no|not|does not)\b", re.IGNORECASE | re.DOTALL)
-_MISSING_VALUES = frozenset(("nan", "none", "null", "n/a", "<na>", "nat"))  # as str() of Python and pandas writes them
 _REMARK = re.compile(r"(?<=[0-9%])\s?\([A-Za-z .]{1,30}\)$")  # the unit in "168 (steps)"
 
 
@@ -132,17 +131,11 @@ def gold_faults(golds: Sequence[object]) -> list[str | None]:
 
 
 def row_faults(golds: Sequence[object]) -> list[str | None]:
-    """Return for each row of the data why its gold cannot be verified, a doubt ("warning: …"), or None."""
+    """Return for each row of the data why its gold cannot be verified, or None."""
     return [
-        f"no completion can be verified against its final_answer '{gold}': {fault}" if fault else _doubt(str(gold))
+        fault and f"no completion can be verified against its final_answer '{gold}': {fault}"
         for gold, fault in zip(golds, gold_faults(golds), strict=True)
     ]
-
-
-def _doubt(gold: str) -> str | None:
-    if gold.strip().lower() in _MISSING_VALUES:
-        return f"warning: its final_answer '{gold}' looks like the text of a missing value"
-    return None
 
 
 def quote(text: str) -> str:

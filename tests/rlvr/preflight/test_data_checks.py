@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from datasets import Dataset
 
@@ -19,13 +21,24 @@ def test_refused_rows_are_reported_all_at_once() -> None:
     reward = load_rewards([RewardSpec("math_correctness", options={"prose": False})])[0]
     good, bad = ["2"] * 60, ["forty-two", r"\frac{1}{", "10^{10^{10}}", ""]
     train = Dataset.from_dict({"prompt": ["p"] * 64, "final_answer": good + bad, "id": [f"id-{n}" for n in range(64)]})
-    doubtful = train.select([0]).map(lambda row: {**row, "final_answer": "nan"})
-    task = Task(train=train, validation=doubtful, test=train.select([0, 61]))
-    in_train, in_validation, in_test = refused_rows(reward, task)
-    assert (in_validation.kind, in_validation.level, in_validation.row) == ("doubtful-row", "warning", 0)
+    task = Task(train=train, validation=train.select([0]), test=train.select([0, 61]))
+    in_train, in_test = refused_rows(reward, task)
     assert (in_train.kind, in_train.row) == ("refused-row", 60) and (in_test.kind, in_test.row) == ("refused-row", 1)
     assert "train: 4 of 64 rows" in in_train.message and "test: 1 of 2 rows" in in_test.message
     assert all(f"row {row} (id-{row})" in in_train.message for row in range(60, 64))
+
+
+def test_rows_that_a_reward_doubts_bring_a_warning(tmp_path: Path) -> None:
+    from rlvr.scoring.registry import load_rewards
+
+    (tmp_path / "doubting.py").write_text(
+        "def doubting(prompts, completions, *, final_answer, **kwargs):\n    return [0.0] * len(completions)\n"
+        "def validate_rows(*, final_answer, **kwargs):\n    return [None, 'warning: look at it']\n"
+    )
+    rows = Dataset.from_dict({"prompt": ["p", "q"], "final_answer": ["1", "2"]})
+    reward = load_rewards([RewardSpec(str(tmp_path / "doubting.py"))])[0]
+    [problem] = refused_rows(reward, Task(train=rows, validation=rows.select([]), test=rows.select([])))
+    assert (problem.kind, problem.level, problem.row) == ("doubtful-row", "warning", 1)
 
 
 def prompts(texts: list[str]) -> Dataset:
