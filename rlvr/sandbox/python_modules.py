@@ -37,7 +37,6 @@ RPC_SERVER, ASSERT_RUNNER = ("rpc_server",), ("assert_runner", "numpy.testing")
 _IMPORTED = re.compile(r"\b(?:import|from)\b([^\n;#]{0,400})|\b(importlib|__import__)\b")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _RICH_TOPS = frozenset(name.partition(".")[0] for name in RICH)
-TOPS = _RICH_TOPS.union(name.partition(".")[0] for name in BASE)  # top-level modules that can always be imported
 
 
 @functools.cache

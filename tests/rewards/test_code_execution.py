@@ -188,11 +188,11 @@ def test_a_program_runs_once_for_all_rewards_of_a_recipe(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("first", [True, False])
 def test_cached_judgements_never_change_a_reward(first: bool) -> None:
     program = fenced(f"x = input()\nprint(4 if x == '2 2' else 0)  # {first}")
-    for stop_early in (first, not first):
+    for stops in (first, not first):
         logged: dict[str, float] = {}
-        rewards = code_execution([""], [program], tests=[SUMS], stop_early=stop_early, log_metric=logged.__setitem__)
-        assert rewards == [0.0 if stop_early else 0.5]
-        assert logged["code_execution/verdict_skip"] == (0.5 if stop_early else 0.0)
+        rewards = code_execution([""], [program], tests=[SUMS], all_or_nothing=stops, log_metric=logged.__setitem__)
+        assert rewards == [0.0 if stops else 0.5]
+        assert logged["code_execution/verdict_skip"] == (0.5 if stops else 0.0)
 
 
 def test_after_a_timeout_the_other_tests_run_only_if_the_reward_depends_on_them() -> None:
@@ -261,12 +261,6 @@ def test_invalid_arguments_are_located(
         code_execution([""] * 2, [RIGHT] * 2, **arguments)
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
     assert "code_execution" in str(error.value)
-
-
-def test_prompts_and_completions_have_the_same_length() -> None:
-    with pytest.raises(InputError) as error:
-        code_execution([""], [RIGHT] * 2, tests=[SUMS] * 2)
-    assert (error.value.kind, error.value.key) == ("wrong-length", "prompts")
 
 
 def test_the_signature_shows_every_shared_option() -> None:

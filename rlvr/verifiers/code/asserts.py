@@ -1,10 +1,9 @@
-"""What tests that are Python statements say of themselves: whether they can fail, and what they name and import."""
+"""What tests that are Python statements say of themselves: whether they can fail, and what they name."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 
 def can_fail(tree: ast.AST) -> bool:
@@ -15,28 +14,6 @@ def can_fail(tree: ast.AST) -> bool:
     `def test_it(): …` for pytest.
     """
     return any(map(_can_fail, [tree, *_executed(tree, tree)]))
-
-
-def assert_fault(sources: Sequence[str], entry_point: str | None) -> str | None:
-    """Return why no program can pass asserts, as far as their names tell; None if nothing does.
-
-    Args:
-        sources: valid Python.
-    """
-    name = (entry_point or "").rpartition(".")[2]
-    if name and sources and not any(re.search(rf"\b{re.escape(name)}\b", source) for source in sources):
-        is_humaneval = any(re.search(r"\bcandidate\b", source) for source in sources)
-        fix = f"Call check({name}), or write {name} for candidate" if is_humaneval else "Correct one of them"
-        return f"entry_point is {entry_point!r}, but no assert names it. {fix}"
-    unconnected = next((number for number, source in enumerate(sources, 1) if not free_names(ast.parse(source))), None)
-    if unconnected is not None:
-        return f"assert {unconnected} of {len(sources)} names nothing of the program, so any program passes it"
-    return None
-
-
-def imported_packages(source: str) -> set[str]:
-    """The packages that a test imports, outside of `try`; "." for a relative import."""
-    return set(_imports(ast.parse(source)))
 
 
 def free_names(tree: ast.Module) -> set[str]:
@@ -53,17 +30,6 @@ def free_names(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
     return used - bound
-
-
-def _imports(part: ast.AST) -> Iterator[str]:
-    """The packages that statements import, outside of `try`."""
-    for node in ast.iter_child_nodes(part):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield "." if node.level else (node.module or "").partition(".")[0]
-        elif not isinstance(node, ast.Try):
-            yield from _imports(node)
 
 
 def _executed(part: ast.AST, tree: ast.AST) -> Iterator[ast.AST]:

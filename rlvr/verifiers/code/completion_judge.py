@@ -86,12 +86,6 @@ def judge_completions(
     """
     with error_context(f"Reward {reward}"):
         problems = read_problems(options, len(completions))
-        if len(prompts) != len(completions):
-            raise InputError(
-                f"{len(prompts)} prompts for {len(completions)} completions. Give one prompt per completion.",
-                kind="wrong-length",
-                key="prompts",
-            )
     rows: list[JudgedRow] = []
     submissions: dict[int, Submission] = {}
     for number, (prompt, completion, problem) in enumerate(zip(prompts, completions, problems, strict=True)):

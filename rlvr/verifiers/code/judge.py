@@ -60,7 +60,7 @@ def judge(
             number from 1 on) for a right output.
         comparison: of outputs: "lines", "tokens", "exact", "float", "unordered" or "yes_no". Of the values of calls:
             "float" and "unordered"; anything else compares exactly.
-        tolerance: of "float", absolute or relative. An error if no comparison is "float".
+        tolerance: of "float", absolute or relative.
         stop_early: whether tests after the first failure are not run (SKIP).
         max_timeouts: so many tests may exceed the time limit; those after them are not run (SKIP). None: all are run.
         allow_weak_sandbox: whether to run programs where they can't be confined. They can then do whatever you can.
@@ -69,9 +69,7 @@ def judge(
         InputError: an argument is wrong, or the language's compiler is missing.
         SandboxUnavailable: programs can't be confined on this machine.
     """
-    arguments = dict(locals())
-    arguments["limits"] = limits or Limits()
-    return judge_many([arguments])[0]
+    return judge_many([dict(locals())])[0]
 
 
 def judge_many(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Judgement]:
@@ -131,21 +129,16 @@ def check_confinement(submissions: Sequence[Submission]) -> None:
         )
 
 
-def read_submissions(
-    submissions: Sequence[Submission | Mapping[str, Any]], *, judged_here: bool = True
-) -> list[Submission]:
+def read_submissions(submissions: Sequence[Submission | Mapping[str, Any]]) -> list[Submission]:
     """Check the arguments of submissions, all but their tests.
 
-    Args:
-        judged_here: whether the compilers that they need must be on this machine.
-
     Raises:
-        InputError: an argument is wrong. `row` is the submission's index.
+        InputError: an argument is wrong, or a compiler is missing. `row` is the submission's index.
     """
     checked = []
     for index, submission in enumerate(submissions):
         with _location(index, len(submissions)):
-            checked.append(_read_submission(submission, judged_here))
+            checked.append(_read_submission(submission))
     return checked
 
 
@@ -153,7 +146,7 @@ def _location(index: int, count: int) -> AbstractContextManager[None]:
     return error_context(f"Submission {index + 1} of {count}" if count > 1 else "The submission", row=index)
 
 
-def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bool) -> Submission:
+def _read_submission(submission: Submission | Mapping[str, Any]) -> Submission:
     if not isinstance(submission, Submission):
         fields = {name: value for name, value in submission.items() if value is not None}
         try:
@@ -165,7 +158,7 @@ def _read_submission(submission: Submission | Mapping[str, Any], judged_here: bo
         if not isinstance(value, valid):
             raise InputError(f"{name} is {type(value).__name__}. Use {expected}.", kind="wrong-type", key=name)
     language = find_language(submission.language)
-    if language.compiled and judged_here:
+    if language.compiled:
         compiler_path(language)
     check_comparison(submission.comparison, submission.tolerance)
     stop = submission.max_timeouts

@@ -57,13 +57,6 @@ class JudgeOptions:
 
     def check(self) -> None:
         """Raise InputError if an option is invalid, whatever the rows hold."""
-        for name, value in vars(self).items():
-            if isinstance(value, list | tuple) and name not in COLUMNS:
-                raise InputError(
-                    f"option {name} is a list. If the data has a column {name}, rename it: it replaces the option.",
-                    kind="column-hides-option",
-                    key=name,
-                )
         factor = self.time_factor
         for name, valid, fix in (
             ("max_timeouts", self.max_timeouts is None or is_count(self.max_timeouts), "a number of tests from 1 on"),

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rlvr.errors import InputError, error_context
-from rlvr.sandbox import python_modules
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
-from rlvr.verifiers.code.asserts import assert_fault, imported_packages
 from rlvr.verifiers.code.cases import STDIO, Test, read_tests
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
-from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison, check_tolerance_applies
+from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
 from rlvr.verifiers.code.types import Submission
 from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
 MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
 MAX_TRIED_CHECKERS = 16  # different ones, before training
 _MAX_TRIED_OUTPUT = 100_000  # bytes
-_NOISE = b"qwv kzr"  # that no problem asks for
 # A checker that does this on an expected output is wrong. Other errors, such as ValueError, may be due to that output.
 _CHECKER_BUGS = (
     "it returned ",
@@ -80,34 +77,23 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
     """
     options.check()
     faults: list[str | None] = []
-    languages, has_float = set(), False
+    languages = set()
     checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
-    imports: dict[str, list[int]] = {}  # packages that asserts import, and their rows
     for row in range(len(options.tests)):
         try:
             submission = _read_problem(options, row).submission
             if not submission.tests:
-                faults.append(_missing_tests(options, row))
+                faults.append("there is no test")
                 continue
             language = find_language(submission.language)
             tests = read_tests(submission, language)
-            asserts = [str(test["assert"]) for test in submission.tests if "assert" in test]
-            for package in sorted({package for source in asserts for package in imported_packages(source)}):
-                imports.setdefault(package, []).append(row)
-            if fault := assert_fault(asserts, submission.entry_point):
-                faults.append(f"{fault}.")
-                continue
             if submission.checker is not None:
                 check_checker(submission.checker)
                 _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
-            has_float = has_float or "float" in (submission.comparison, *(test.comparison for test in tests))
             faults.append(None)
         except InputError as error:
             faults.append(str(error))
-    if languages and not has_float and not isinstance(options.comparison, list | tuple):
-        option = None if isinstance(options.tolerance, list | tuple) else options.tolerance
-        check_tolerance_applies(option, options.comparison)
     compiled = sorted((language for language in languages if language.compiled), key=lambda language: language.name)
     for language in compiled:
         compiler_path(language)
@@ -116,42 +102,10 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
-    for package in _not_importable(imports, options.allow_weak_sandbox):
-        for row in imports[package]:
-            faults[row] = (
-                f"its assert imports {package!r}, which the sandbox lacks: it has most of Python's own modules, and "
-                f"{' and '.join(python_modules.PACKAGES)} if installed. The program's own names are there without an "
-                "import."
-            )
     for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
         for row in rows:
             faults[row] = faults[row] or fault
     return faults
-
-
-def _not_importable(packages: Iterable[str], allow_weak_sandbox: bool) -> list[str]:
-    """The packages that an assert can't import in the sandbox."""
-    unknown = sorted({*packages} - python_modules.TOPS)
-    tried = [package for package in unknown if package != "."]
-    program = "def one():\n    return 1\n"
-    submissions = [
-        Submission(
-            program,
-            "python",
-            [{"assert": f"import {package}\nassert one() == 1"}],
-            allow_weak_sandbox=allow_weak_sandbox,
-        )
-        for package in tried
-    ]
-    accepted = {
-        package for package, judgement in zip(tried, judge_many(submissions), strict=True) if judgement.score == 1
-    }
-    return [package for package in unknown if package not in accepted]
-
-
-def _missing_tests(options: JudgeOptions, row: int) -> str:
-    is_empty_list = options.tests[row] is not None
-    return "there is no test" + ("; the task jsonl leaves out tests with an empty output" if is_empty_list else "")
 
 
 def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, tests: list[Test], row: int) -> None:
@@ -167,7 +121,7 @@ def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, test
 def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_sandbox: bool) -> list[str | None]:
     """Return for each checker what is wrong with it, or None.
 
-    Programs that print an expected output, nothing and noise are judged with it.
+    Programs that print an expected output, and nothing, are judged with it.
     """
     submissions = [
         Submission(
@@ -179,25 +133,18 @@ def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_san
             allow_weak_sandbox=allow_weak_sandbox,
         )
         for checker, (test, _) in checkers.items()
-        for output in (test.expected, b"", _NOISE)
+        for output in (test.expected, b"")
     ]
     judgements = judge_many(submissions)
     faults: list[str | None] = []
-    for number, (test, _) in enumerate(checkers.values()):
-        expected, empty, noise = judgements[3 * number : 3 * number + 3]
+    for expected, empty in zip(judgements[::2], judgements[1::2], strict=True):
         reason = expected.reasons[0]
         if reason.startswith(CHECKER_FAILS) and reason.removeprefix(CHECKER_FAILS).startswith(_CHECKER_BUGS):
             faults.append(f"on an expected output, {reason}")
-            continue
-        tried = (("an empty output", empty), (f"the output {_NOISE.decode()!r}", noise))
-        accepted = [words for words, judgement in tried if judgement.score == 1]
-        shown = test.expected.decode(errors="replace").strip()[:40]
-        faults.append(
-            f"warning: the checker accepts {' and '.join(accepted)} where {shown!r} is expected, so a program without "
-            "an answer passes."
-            if accepted
-            else None
-        )
+        elif empty.score == 1:
+            faults.append("warning: the checker accepts an empty output, so a program without an answer passes.")
+        else:
+            faults.append(None)
     return faults
 
 
@@ -208,16 +155,6 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
         InputError: an option or a column is invalid. `row` is the index in the batch.
     """
     options.check()
-    for column in COLUMNS:
-        value = getattr(options, column)
-        is_column = isinstance(value, list | tuple)
-        if (is_column and len(value) != rows) or (column == "tests" and not is_column):
-            entries = f"{len(value)} entries" if is_column else f"{value!r:.60}"
-            raise InputError(
-                f"{rows} completions, but {entries} in the column {column}. Give one entry per completion.",
-                kind="wrong-length",
-                key=column,
-            )
     problems = []
     for row in range(rows):
         with error_context(f"row {row} of the batch", row=row):
@@ -228,7 +165,6 @@ def read_problems(options: JudgeOptions, rows: int) -> list[CodeProblem]:
 def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
     limits, entry = Limits(), functools.partial(_entry, options, row)
     tests = _read_tests(options.tests[row])
-    comparison, tolerance = entry("comparison"), entry("tolerance")
     time_s = entry("time_s", limits.time_s)
     if time_s > MAX_TIME_S:
         raise InputError(
@@ -236,9 +172,6 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
             kind="invalid-limit",
             key="time_s",
         )
-    others = [test.get("comparison") for test in tests]
-    if not isinstance(options.tolerance, list | tuple) and "float" not in (comparison, *others):
-        tolerance = None  # the recipe's, for other rows
     submission = Submission(
         program="",
         language=find_language(entry("language", "python")).name,
@@ -251,12 +184,11 @@ def _read_problem(options: JudgeOptions, row: int) -> CodeProblem:
         entry_point=entry("entry_point"),
         signature=entry("signature"),
         checker=entry("checker"),
-        comparison="lines" if comparison is None else comparison,
-        tolerance=TOLERANCE if tolerance is None else tolerance,
+        comparison=entry("comparison", "lines"),
+        tolerance=entry("tolerance", TOLERANCE),
         allow_weak_sandbox=options.allow_weak_sandbox,
     )
     check_comparison(submission.comparison, submission.tolerance)
-    check_tolerance_applies(tolerance, comparison, others)
     return CodeProblem(submission, entry("prefix"))
 
 

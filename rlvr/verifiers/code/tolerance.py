@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
@@ -44,25 +43,6 @@ def check_comparison(
             kind="invalid-tolerance",
             key="tolerance",
         )
-
-
-def check_tolerance_applies(tolerance: float | None, comparison: str | None, others: Iterable[str | None] = ()) -> None:
-    """Raise InputError if a tolerance is given, but no comparison is "float".
-
-    The default tolerance may stand beside any comparison: tables fill both columns.
-
-    Args:
-        comparison: that was given with the tolerance; None: none.
-        others: comparisons that the tolerance may be for, too.
-    """
-    if tolerance is None or "float" in (comparison, *others) or (tolerance == TOLERANCE and comparison is not None):
-        return
-    raise InputError(
-        f"the tolerance {tolerance:g} has no effect, since the comparison is {comparison or 'not set'}. "
-        "Set comparison: float.",
-        kind="tolerance-without-float",
-        key="tolerance",
-    )
 
 
 def read_number(text: bytes) -> Decimal | None:
