@@ -36,7 +36,6 @@ def code_execution(
     *,
     options: JudgeOptions,
     all_or_nothing: bool = False,
-    stop_early: bool = False,
     log_metric: LogMetric | None = None,
     log_extra: LogExtra | None = None,
     **kwargs: Any,
@@ -46,8 +45,7 @@ def code_execution(
     Args:
         completions: strings, or lists of chat messages.
         options: columns and options of `JudgeOptions`, each passed as a keyword argument.
-        all_or_nothing: return 1 if all tests pass, and 0 otherwise. Implies `stop_early`.
-        stop_early: skip the tests after a program's first failure. Skipped tests count as not passed.
+        all_or_nothing: return 1 if all tests pass, and 0 otherwise. The tests after a failure are not run.
         log_metric: passed by the trainer. Logs code_execution/verdict_ac and so on (shares of all tests), /no_program,
             /compile_errors, /sandbox_errors and /checker_errors (shares of completions), /cpu_s (mean per test),
             /judge_s (per batch).
@@ -63,7 +61,7 @@ def code_execution(
         prompts,
         completions,
         options,
-        stop_early=stop_early or all_or_nothing,
+        stop_early=all_or_nothing,
         log_metric=log_metric,
         log_extra=log_extra,
     )

@@ -23,7 +23,6 @@ def countdown(
     *,
     numbers: list[list[int]],
     target: list[int],
-    all_numbers: bool = True,
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
@@ -31,9 +30,8 @@ def countdown(
 
     Args:
         completions: strings, or lists of chat messages.
-        numbers: the numbers of each row. An expression may use a number as often as the row lists it.
+        numbers: the numbers of each row. An expression uses each number as often as the row lists it.
         target: the target of each row.
-        all_numbers: require that the expression uses every number.
 
     Returns:
         1.0 or 0.0 for each completion. None if a row has no valid numbers or no valid target.
@@ -42,7 +40,7 @@ def countdown(
     reasons: list[str] = []
     for completion, given, goal in zip(completions, numbers, target, strict=True):
         row_fault = _row_fault(given, goal)
-        fault = row_fault or expression_fault(tagged_answer(completion_text(completion)), given, goal, all_numbers)
+        fault = row_fault or expression_fault(tagged_answer(completion_text(completion)), given, goal)
         rewards.append(None if row_fault else float(not fault))
         reasons.append(fault or f"The expression reaches {goal}.")
     if log_extra is not None:

@@ -36,7 +36,6 @@ def json_schema(
     *,
     schema: Any = None,
     reference: list[Any] | None = None,
-    final_answer: list[Any] | None = None,
     match_reference: bool = False,
     partial: bool = False,
     form: Literal["any", "plain", "block"] = "any",
@@ -49,7 +48,6 @@ def json_schema(
         completions: strings, or lists of chat messages.
         schema: the schema as JSON text or an object. A column holds one schema per row, an option one for all rows.
         reference: an optional column: the correct value of each row, as JSON text or a value.
-        final_answer: an optional column with the references. The reward reads `reference` first.
         match_reference: also require a value equal to the reference. Key order does not count, and 1 equals 1.0.
         partial: with `match_reference`, score common leaves divided by the leaves of the larger value. A leaf is a
             value without parts, such as a name or a number.
@@ -65,7 +63,7 @@ def json_schema(
         for completion, one, gold in zip(
             completions,
             _of_rows(schema, len(completions)),
-            _of_rows(final_answer if reference is None else reference, len(completions)),
+            _of_rows(reference, len(completions)),
             strict=True,
         )
     ]
@@ -78,14 +76,12 @@ def validate_rows(
     *,
     schema: Any = None,
     reference: list[Any] | None = None,
-    final_answer: list[Any] | None = None,
     match_reference: bool = False,
     **kwargs: Any,
 ) -> list[str | None]:
     """Return for each row what is wrong with its schema or its reference, or None. Called once before training."""
-    golds = final_answer if reference is None else reference
-    count = len(schema if isinstance(schema, list) else golds or [None])
-    rows = zip(_of_rows(schema, count), _of_rows(golds, count), strict=True)
+    count = len(schema if isinstance(schema, list) else reference or [None])
+    rows = zip(_of_rows(schema, count), _of_rows(reference, count), strict=True)
     return [row_fault(one, gold, match_reference) for one, gold in rows]
 
 

@@ -18,10 +18,8 @@ result. An equivalent query may score 0 if it orders ties differently, or needs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from rlvr.errors import row_faults
 from rlvr.verifiers.code.code_extraction import Extraction, answer_prefill, extract_program
 from rlvr.verifiers.sql_judge import find_faults, judge_queries, read_question
 
@@ -37,7 +35,6 @@ def sql_result(
     ordered: list[Any] | None = None,
     folder: str = ".",
     time_s: float = 2.0,
-    changed_copies: bool = True,
     allow_weak_sandbox: bool = False,
     log_extra: Callable[[str, list[Any]], None] | None = None,
     **kwargs: Any,
@@ -52,7 +49,6 @@ def sql_result(
         ordered: an optional column: whether the order of the rows counts. By default, the reference query decides.
         folder: the folder of the databases. No row can name a file outside of it.
         time_s: CPU seconds of a query on each copy of the database.
-        changed_copies: require a correct result on changed copies, too.
         allow_weak_sandbox: run queries where they can't be confined.
 
     Returns:
@@ -67,9 +63,7 @@ def sql_result(
         read_question(one.program, file, gold, order, folder)
         for one, file, gold, order in zip(found, database, gold_query, orders, strict=True)
     ]
-    judged = judge_queries(
-        questions, time_s=time_s, changed_copies=changed_copies, allow_weak_sandbox=allow_weak_sandbox
-    )
+    judged = judge_queries(questions, time_s=time_s, allow_weak_sandbox=allow_weak_sandbox)
     if log_extra is not None:
         reasons = [f"The query is {one.why}: {judgement.why}." for one, judgement in zip(found, judged, strict=True)]
         log_extra("sql_result/why", reasons)
@@ -82,7 +76,6 @@ def validate_rows(
     gold_query: list[Any],
     folder: str = ".",
     time_s: float = 2.0,
-    changed_copies: bool = True,
     allow_weak_sandbox: bool = False,
     **kwargs: Any,
 ) -> list[str | None]:
@@ -90,18 +83,7 @@ def validate_rows(
 
     A row has a warning if a constant scores 1, because no changed copy changes the result.
     """
-    faults = row_faults(lambda file, gold: read_question(None, file, gold, None, folder), database, gold_query)
-    readable = [row for row, fault in enumerate(faults) if fault is None]
-    found = find_faults(
-        [Path(folder) / database[row] for row in readable],
-        [gold_query[row] for row in readable],
-        time_s=time_s,
-        changed_copies=changed_copies,
-        allow_weak_sandbox=allow_weak_sandbox,
-    )
-    for row, fault in zip(readable, found, strict=True):
-        faults[row] = fault
-    return faults
+    return find_faults(database, gold_query, folder, time_s=time_s, allow_weak_sandbox=allow_weak_sandbox)
 
 
 def _extract(completion: Any, prompt: Any) -> Extraction:

@@ -20,7 +20,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
 }
 
 
-def expression_fault(answer: str | None, numbers: Sequence[int], target: int, all_numbers: bool) -> str | None:
+def expression_fault(answer: str | None, numbers: Sequence[int], target: int) -> str | None:
     """Return why an answer does not reach the target from the numbers, or None. It may end in "= TARGET"."""
     if answer is None:
         return "There is no answer in <answer> tags, or there are two different ones."
@@ -37,8 +37,7 @@ def expression_fault(answer: str | None, numbers: Sequence[int], target: int, al
         value = _compute(ast.parse(equation[1].strip(), mode="eval").body, used)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError) as error:
         return f"{shown} can't be computed: {type(error).__name__}."
-    given = Counter(numbers)
-    if used - given or (all_numbers and used != given):
+    if used != Counter(numbers):
         return f"{shown} does not use the numbers {sorted(numbers)} once each."
     return None if value == target else f"{shown} is {value}, not {target}."
 

@@ -143,7 +143,7 @@ def row_fault(schema: Any, reference: Any, match_reference: bool) -> str | None:
     if not match_reference:
         return None
     if reference is None:
-        return "match_reference needs the column reference or final_answer. Add it, or remove the option."
+        return "match_reference needs the column reference. Add it, or remove the option."
     try:
         fault = validation_fault(schema, from_column(reference))
     except InvalidJson as error:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, row_faults
 from rlvr.sandbox.limits import Limits
 from rlvr.verifiers import sql_queries
 from rlvr.verifiers.code.program_run import run_program_on
@@ -83,21 +83,19 @@ _cache: OrderedDict[tuple[Any, ...], Results] = OrderedDict()
 
 
 def judge_queries(
-    questions: Sequence[Question], *, time_s: float = 2.0, changed_copies: bool = True, allow_weak_sandbox: bool = False
+    questions: Sequence[Question], *, time_s: float = 2.0, allow_weak_sandbox: bool = False
 ) -> list[QueryJudgement]:
     """Judge a batch of queries.
 
     Args:
         time_s: seconds of CPU time of a query on a copy.
-        changed_copies: whether a query must also be right on changed copies.
 
     Raises:
         InputError: a database is none, or a reference query fails; `row` is the question's.
         SandboxUnavailable: queries can't be confined on this machine.
     """
     options: dict[str, Any] = {"time_s": time_s, "allow_weak_sandbox": allow_weak_sandbox}
-    copies = COPIES if changed_copies else (ORIGINAL,)
-    golds = _gold_results(questions, copies, options)
+    golds = _gold_results(questions, options)
     wanted = [_copies_that_tell(gold) for gold in golds]
     jobs = [
         (one.database, one.query, {copy: len(gold[copy].rows) + 1 for copy in names})
@@ -111,29 +109,25 @@ def judge_queries(
     ]
 
 
-def find_faults(
-    databases: Sequence[Path], golds: Sequence[str], *, changed_copies: bool = True, **options: Any
-) -> list[str | None]:
-    """Return for each row why its reference query can't judge another one, or None.
+def find_faults(databases: Sequence[Any], golds: Sequence[Any], folder: str, **options: Any) -> list[str | None]:
+    """Return for each row of the data why its reference query can't judge another one, or None.
 
     What begins with "warning: " is no error: every changed copy has the result of the database. Options as for
     `judge_queries`.
     """
-    faults: list[str | None] = []
-    readable = []
-    for database in databases:
-        try:
-            _read_database(database)
-            faults.append(None)
-            readable.append(len(faults) - 1)
-        except InputError as error:
-            faults.append(str(error))
-    most = dict.fromkeys(COPIES if changed_copies else (ORIGINAL,), MAX_ROWS + 1)
-    results = _run([(databases[row], golds[row], most) for row in readable], together=32, **options)
+
+    def read(database: Any, gold: Any) -> None:
+        _read_database(read_question(None, database, gold, None, folder).database)
+
+    faults = row_faults(read, databases, golds)
+    readable = [row for row, fault in enumerate(faults) if fault is None]
+    most = dict.fromkeys(COPIES, MAX_ROWS + 1)
+    jobs = [(Path(folder) / databases[row], golds[row], most) for row in readable]
+    results = _run(jobs, together=32, **options)
     for row, result in zip(readable, results, strict=True):
         if problem := _problem(result[ORIGINAL]):
             faults[row] = f"the column gold_query {problem}. Correct it, or leave the row out."
-        elif changed_copies and len(_copies_that_tell(result)) == 1:
+        elif len(_copies_that_tell(result)) == 1:
             faults[row] = (
                 "warning: gold_query has one result on all copies of the database, which a constant has as well."
             )
@@ -157,14 +151,14 @@ def _judge(question: Question, gold: Results, results: Results) -> QueryJudgemen
     return QueryJudgement(True, f"its rows are right on {len(results)} copies of the database")
 
 
-def _gold_results(questions: Sequence[Question], copies: Sequence[str], options: Mapping[str, Any]) -> list[Results]:
+def _gold_results(questions: Sequence[Question], options: Mapping[str, Any]) -> list[Results]:
     keys = []
     for row, one in enumerate(questions):
         _read_database(one.database, row)
         state = one.database.stat()
-        keys.append((one.database, state.st_mtime_ns, state.st_size, one.gold, copies, options["time_s"]))
+        keys.append((one.database, state.st_mtime_ns, state.st_size, one.gold, options["time_s"]))
     missing = {key: None for key in keys if key not in _cache}
-    jobs = [(key[0], key[3], dict.fromkeys(copies, MAX_ROWS + 1)) for key in missing]
+    jobs = [(key[0], key[3], dict.fromkeys(COPIES, MAX_ROWS + 1)) for key in missing]
     fresh = dict(zip(missing, _run(jobs, **options), strict=True))
     for row, key in enumerate(keys):
         result = (fresh.get(key) or _cache[key])[ORIGINAL]

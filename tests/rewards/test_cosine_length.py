@@ -9,7 +9,6 @@ import pytest
 from trl.rewards import get_cosine_scaled_reward
 
 from rewards.cosine_length import cosine_length, validate_rows
-from rlvr.errors import InputError
 
 RIGHT, WRONG = "so \\boxed{42}", "so \\boxed{41}"
 HALF = math.sqrt(0.5)  # the cosine of an eighth of a turn
@@ -84,15 +83,3 @@ def test_a_gold_that_cannot_be_read_is_not_scored() -> None:
     assert cosine_length(["", ""], [RIGHT] * 2, final_answer=["\\frac{1}{", "42"], max_len=9)[0] is None
     faults = validate_rows(final_answer=["\\frac{1}{", "42"], max_len=9)
     assert faults[0] is not None and faults[1] is None
-    assert validate_rows(final_answer=["\\frac{1}{"], assume_correct=True) == []
-
-
-def test_another_verifier_decides_as_the_gate() -> None:
-    options: dict[str, Any] = {"max_len": 100, "assume_correct": True}
-    assert cosine_length([""], ["no answer at all"], completion_ids=[[7] * 50], **options) == [0.75]
-
-
-def test_without_a_reference_or_a_gate_nothing_is_scored() -> None:
-    with pytest.raises(InputError) as error:
-        cosine_length([""], [RIGHT])
-    assert (error.value.kind, error.value.key) == ("missing-column", "final_answer")

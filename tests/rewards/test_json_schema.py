@@ -116,7 +116,7 @@ def test_a_row_whose_schema_is_none_is_refused_and_not_scored(schema: Any, why: 
 @pytest.mark.parametrize("gold", [None, "{", "{}", '{"name": "pen"}', {"name": "pen", "price": float("nan")}])
 def test_a_reference_that_is_not_valid_is_refused(gold: Any) -> None:
     assert validate_rows(schema=[json.dumps(ITEM)], reference=[gold]) == [None]
-    columns: dict[str, Any] = {"schema": [json.dumps(ITEM)] * 2, "final_answer": [RIGHT, gold]}
+    columns: dict[str, Any] = {"schema": [json.dumps(ITEM)] * 2, "reference": [RIGHT, gold]}
     assert [bool(fault) for fault in validate_rows(**columns, match_reference=True)] == [False, True]
     assert json_schema(["", ""], [RIGHT, RIGHT], **columns, match_reference=True) == [1.0, None]
 
