@@ -18,12 +18,11 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import InputError, Task
 from rlvr.data.input_checks import check_fraction, check_integer, option_error, require_text, row_error
-from rlvr.data.io import Row, find_split_files, read_rows, read_splits
+from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import hold_out, question_key, to_datasets
 from rlvr.verifiers.math import normalise_gold
 
@@ -57,8 +56,8 @@ def gsm8k(
     """Load GSM8K from the hub (openai/gsm8k), or from a folder.
 
     Args:
-        path: a folder with a training file (train*.jsonl or *train.jsonl) and a test file, likewise. The columns are
-            question and answer. None downloads the dataset or uses the cached copy.
+        path: a folder with a training file (train* or *train) and a test file, likewise. The columns are question and
+            answer. None downloads the dataset or uses the cached copy.
         shots: number of worked examples before each question, 0 to 8. All rows have the same examples.
         style: "text" for base models, "chat" for models with a chat template.
         instruction_role: role of the message that asks for a box. "user" is for chat templates without a system
@@ -118,21 +117,11 @@ def gsm8k(
 
 def _read(path: str | None) -> dict[str, list[Row]]:
     """Return the rows of the test and the training split."""
-    if path is None:
-        splits = read_splits(NAME, None, HUB_DATASET, HUB_SUBSET)
-        return {split: splits[split] for split in ("test", "train")}
-    folder = Path(path)
-    if not folder.is_dir():
-        problem = f"{folder.absolute()} is no folder. Name one with train.jsonl and test.jsonl."
-        raise InputError(f"Task gsm8k, option path: {problem}", kind="file-not-found", key="path")
-    splits = {}
-    for split in ("test", "train"):
-        files = find_split_files(folder, split, (".jsonl",)) or find_split_files(folder, split)
-        if not files:
-            message = f"Task gsm8k, option path: {folder} has no file for the {split} split. Add {split}.jsonl."
-            raise InputError(message, kind="missing-split", key="path")
-        splits[split] = [row for file in files for row in read_rows(file)]
-    return splits
+    splits = read_splits(NAME, path, HUB_DATASET, HUB_SUBSET)
+    if not splits.get("test"):
+        message = f"Task gsm8k, option path: {path} has no file for the test split. Add test.jsonl."
+        raise InputError(message, kind="missing-split", key="path")
+    return {split: splits[split] for split in ("test", "train")}
 
 
 def _problem(row: Row, split: str, index: int) -> _SolvedProblem:
@@ -143,7 +132,7 @@ def _problem(row: Row, split: str, index: int) -> _SolvedProblem:
     if not mark:
         raise row_error(where, "answer", index, "it has no final '#### N' to verify against")
     try:
-        answer = normalise_gold(gold, number=True)
+        answer = normalise_gold(gold)
     except ValueError as error:
         raise row_error(where, "answer", index, str(error)) from error
     return _SolvedProblem(f"gsm8k-{split}-{index}", row["question"].strip(), one_paragraph(reasoning), answer)

@@ -8,8 +8,7 @@ invalid line.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,23 +33,6 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-
-
-def task_section(path: Path, test_path: Path | None, stop_strings: Sequence[str], has_test: bool = False) -> list[str]:
-    """Return the lines of the recipe section that trains on written files.
-
-    Args:
-        test_path: the file of the held-out rows, if `path` does not contain them.
-        has_test: whether `path` contains them.
-    """
-    lines = ["task:", "  name: jsonl", f"  path: {path}"]
-    if test_path is not None:
-        lines.append(f"  test_path: {test_path}")
-    elif not has_test:
-        lines.append("  test_fraction: 0        # the task had no test split")
-    if stop_strings:
-        lines.append(f"  stop_strings: {json.dumps(list(stop_strings), ensure_ascii=False)}")
-    return lines
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -78,7 +60,6 @@ def read_rows(path: Path) -> list[Row]:
         rows = _read_list(path, text) if text.lstrip().startswith("[") else _read_lines(path, text)
     if not rows:
         raise InputError(f"{path} has no rows. Choose another file.", kind="empty-data", path=path)
-    _check_for_wrapper(rows, path)
     return rows
 
 
@@ -104,14 +85,10 @@ def check_data_file(path: Path) -> None:
         message = f"The file {path.absolute()} does not exist.{_suggest_files(path)}"
         raise InputError(message, kind="file-not-found", path=path)
     if path.suffix not in READABLE:
-        message = f"Cannot read {path} as data: unknown file type. Use one of {', '.join(READABLE)}."
-        if path.suffix in (".csv", ".tsv"):
-            separator = ', sep="\\t"' if path.suffix == ".tsv" else ""
-            words = (
-                f'import pandas; pandas.read_csv("{path.name}"{separator}, dtype=str, keep_default_na=False)'
-                f'.to_json("{path.stem}.jsonl", orient="records", lines=True)'
-            )
-            message += f" To convert it: python -c '{words}' (all values become text)"
+        message = (
+            f"Cannot read {path} as data: unknown type. Use one of {', '.join(READABLE)}. pandas converts CSV: "
+            "read_csv(FILE, dtype=str, keep_default_na=False).to_json('train.jsonl', orient='records', lines=True)."
+        )
         raise InputError(message, kind="unreadable-file", path=path)
 
 
@@ -127,7 +104,7 @@ def _read_lines(path: Path, text: str) -> list[Row]:
         if not line.strip():
             continue
         try:
-            row = _JSON.decode(line)
+            row = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             message = f"{path}, line {number}: invalid JSON ({reason}). Write one object a line."
@@ -139,7 +116,7 @@ def _read_lines(path: Path, text: str) -> list[Row]:
 
 def _read_list(path: Path, text: str) -> list[Row]:
     try:
-        rows = _JSON.decode(text)
+        rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         message = f"{path}: invalid JSON ({error}). Write a list of objects."
@@ -149,25 +126,6 @@ def _read_list(path: Path, text: str) -> list[Row]:
     return list(rows)
 
 
-def _check_for_wrapper(rows: Sequence[Row], path: Path) -> None:
-    """Raise for an object such as {"data": [rows]}, which would be a file of one row."""
-    name, value = next(iter(rows[0].items()), ("", None))
-    if len(rows) == len(rows[0]) == 1 and name in ("data", "rows", "examples", "instances") and isinstance(value, list):
-        message = f"{path}: the rows are the list {name!r} within an object. Write that list alone."
-        raise InputError(message, kind="invalid-row", path=path)
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> Row:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {key} is given twice: remove one")
-    return row
-
-
-_JSON = json.JSONDecoder(object_pairs_hook=_without_duplicates)
-
-
 def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> None:
     if not isinstance(row, dict):
         where = f"{path}, entry {number + 1} of the list" if line is None else f"{path}, line {line}"
@@ -175,7 +133,7 @@ def _check_row(row: Any, number: int, path: Path, line: int | None = None) -> No
         raise InputError(message, kind="invalid-row", row=number, path=path, line=line)
 
 
-def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READABLE) -> list[Path]:
+def find_split_files(folder: Path, split: str) -> list[Path]:
     """List the files of a split in a folder: test.jsonl, gsm8k_test.jsonl, test-00000-of-00002.parquet, …
 
     Or in a folder of the split's name, which a channel of a SageMaker job is.
@@ -183,10 +141,10 @@ def find_split_files(folder: Path, split: str, suffixes: tuple[str, ...] = READA
     files = [
         file
         for file in sorted(folder.iterdir())
-        if file.suffix in suffixes and (file.stem.startswith(split) or file.stem.endswith(split))
+        if file.suffix in READABLE and (file.stem.startswith(split) or file.stem.endswith(split))
     ]
     if not files and (folder / split).is_dir():
-        files = [file for file in sorted((folder / split).iterdir()) if file.suffix in suffixes]
+        files = [file for file in sorted((folder / split).iterdir()) if file.suffix in READABLE]
     if len(files) > 1 and not all("-of-" in file.stem for file in files):
         names = ", ".join(file.name for file in files)
         message = f"Several files in {folder} could be the {split} split: {names}. Keep one of them."
@@ -200,9 +158,6 @@ def find_splits(folder: Path, task: str, validation: str = "validation") -> dict
     Args:
         validation: what the names of the validation split's files begin or end with.
     """
-    if not folder.is_dir():
-        message = f"Task {task}, option path: {folder.absolute()} is not a folder. Name the folder with the data files."
-        raise InputError(message, kind="file-not-found", key="path")
     names = {"train": "train", "validation": validation, "test": "test"}
     splits = {split: find_split_files(folder, name) for split, name in names.items()}
     files = sorted(file for file in folder.iterdir() if file.suffix in READABLE)

@@ -15,7 +15,7 @@ from rlvr.formatting import COMPLETION_LIMIT, PROMPT_LIMIT, one_line, shorten, v
 from rlvr.reward_audit.rescoring import Scores
 from rlvr.reward_audit.reward_call import explanation, recorded_names
 from rlvr.scoring.reward import Reward
-from rlvr.verifiers.math import completion_text, own_turn, without_thinking
+from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
 
 # Lines of an explanation, characters of one, and characters of a column's value.
 MAX_LINES, MAX_LINE_LENGTH, MAX_VALUE_LENGTH = 40, 300, 300

@@ -181,9 +181,7 @@ def row_fault(calls: Any, tools: Any, alternatives: bool) -> str | None:
 def calls_agree(
     calls: Sequence[Call], references: Sequence[Call], tools: Tools | None, *, ordered: bool, alternatives: bool
 ) -> bool:
-    """Whether the calls are the reference calls: as many, each with one of its own, in their order if `ordered`."""
-    if len(calls) != len(references):
-        return False
+    """Whether as many calls are the reference calls, each with one of its own, in their order if `ordered`."""
     agree = [[_call_agrees(call, gold, tools or {}, alternatives) for gold in references] for call in calls]
     if ordered:
         return all(agree[number][number] for number in range(len(calls)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rlvr.verifiers.completion_text import completion_text
-from rlvr.verifiers.words import iterate_words
+from rlvr.verifiers.words import WORD
 
 COPIED_WORDS = 8
 
@@ -39,4 +39,4 @@ def _prompt_text(prompt: Any) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word.casefold() for word in iterate_words(text)]
+    return [word.casefold() for word in WORD.findall(text)]

@@ -7,7 +7,6 @@ Chinese and Japanese count as two characters a word; Thai, Lao, Tibetan, Burmese
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 # Combining marks. Python's \w leaves them out, which would cut Hindi and Arabic words to pieces.
 MARKS = (
@@ -28,8 +27,3 @@ WORD = re.compile(
     """,
     re.VERBOSE,
 )
-
-
-def iterate_words(text: str) -> Iterator[str]:
-    """Yield the words and numbers of a text as written."""
-    return (match[0] for match in WORD.finditer(text))

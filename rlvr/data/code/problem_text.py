@@ -40,7 +40,6 @@ class ProblemStatement:
     story: str
     input: str
     output: str
-    examples: str
     note: str
 
     @property
@@ -67,7 +66,6 @@ def parse_statement(text: str) -> ProblemStatement:
         story=head[: first if first >= 0 else last if last >= 0 else len(head)].strip(),
         input=head[first + len("\nInput\n") : last].strip() if 0 <= first < last else "",
         output=head[last + len("\nOutput\n") :].strip() if last >= 0 else "",
-        examples=tail[: note.start() if note else len(tail)].strip(),
         note=tail[note.end() :].strip() if note else "",
     )
 

@@ -42,8 +42,8 @@ def build_prompt(entry_point: str | None, question: str, starter_code: str | Non
     return f"{task_instruction}\n\n{question.strip()}{start}"
 
 
-def format_answer(program: str, answer_format: str, language: str = "python") -> str:
-    """Format a program as the instruction asks for it."""
+def format_answer(program: str, answer_format: str) -> str:
+    """Format a Python program as the instruction asks for it."""
     if answer_format == "tags":
         return f"<think>\nThis is how.\n</think>\n<code>\n{program.strip()}\n</code>"
-    return f"```{_NAMES[language][1]}\n{program.strip()}\n```"
+    return f"```python\n{program.strip()}\n```"

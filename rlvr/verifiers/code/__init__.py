@@ -10,10 +10,9 @@ programs can't do, and by which mechanism. Imports neither torch nor trl.
 
 from __future__ import annotations
 
-from rlvr.sandbox.capabilities import SandboxCapabilities, detect_capabilities
+from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.verifiers.code.judge import judge, judge_many
-from rlvr.verifiers.code.program_run import ProgramRun, run_program
 from rlvr.verifiers.code.scheduler import close, executor_count
 from rlvr.verifiers.code.types import VERDICTS, Judgement, Submission
 
@@ -21,8 +20,6 @@ __all__ = [
     "VERDICTS",
     "Judgement",
     "Limits",
-    "ProgramRun",
-    "SandboxCapabilities",
     "SandboxUnavailable",
     "Submission",
     "close",
@@ -30,5 +27,4 @@ __all__ = [
     "executor_count",
     "judge",
     "judge_many",
-    "run_program",
 ]

@@ -13,7 +13,7 @@ from rlvr.verifiers.code import verdict
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.judge import check_confinement, read_submissions
 from rlvr.verifiers.code.scheduler import JudgeJob, executor_count, get_scheduler
-from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, RE, SE
+from rlvr.verifiers.code.types import AC, CE, MAX_SOURCE_BYTES, RE, SE, Submission
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,7 @@ def run_program_on(
 ) -> list[ProgramRun]:
     """Run a Python program once with each input, several at a time. Arguments and errors are those of `run_program`."""
     limits = limits or Limits()
-    checked = read_submissions(
-        [
-            {
-                "program": program,
-                "language": "python",
-                "tests": (),
-                "limits": limits,
-                "allow_weak_sandbox": allow_weak_sandbox,
-            }
-        ]
-    )
+    checked = read_submissions([Submission(program, "python", (), limits, allow_weak_sandbox=allow_weak_sandbox)])
     check_confinement(checked)
     work = Program(checked[0], find_language("python"))
     if len(work.source) > MAX_SOURCE_BYTES:

@@ -21,26 +21,14 @@ servers start fast; only the algebra workers import sympy.
 
 from __future__ import annotations
 
-from rlvr.verifiers.completion_text import completion_text, own_turn, without_thinking
-from rlvr.verifiers.math.grader import (
-    DEADLINE_S,
-    MAX_TURN_CHARACTERS,
-    AnswerVerdict,
-    check_answer,
-    check_answers,
-)
+from rlvr.verifiers.math.grader import DEADLINE_S, check_answer, check_answers
 from rlvr.verifiers.math.reference import gold_faults, normalise_gold, row_faults
 
 __all__ = [
     "DEADLINE_S",
-    "MAX_TURN_CHARACTERS",
-    "AnswerVerdict",
     "check_answer",
     "check_answers",
-    "completion_text",
     "gold_faults",
     "normalise_gold",
-    "own_turn",
     "row_faults",
-    "without_thinking",
 ]

@@ -107,8 +107,6 @@ def check_answers(
     Raises:
         ValueError: the lists differ in length, or an option is out of its range.
     """
-    if len(completions) != len(golds):
-        raise ValueError(f"there are {len(completions)} completions, but {len(golds)} golds")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance is {tolerance!r}, but should be between 0 and 1, or None for exact comparison")
     if not deadline_s > 0:

@@ -210,12 +210,8 @@ def to_ascii(text: str) -> str:
 # Reading
 
 
-def read_number(text: str, *, units: bool = True) -> Number | None:
-    """Read `text` as one number; None if it is not exactly one.
-
-    Args:
-        units: allow words after it ("18 dollars"), and an equation whose right side it is.
-    """
+def read_number(text: str) -> Number | None:
+    """Read `text` as one number, perhaps with a unit ("18 dollars"), or as the right side of an equation, else None."""
     stripped = text.strip()
     if plain := _PLAIN.fullmatch(stripped):
         return int(plain[1])
@@ -232,12 +228,10 @@ def read_number(text: str, *, units: bool = True) -> Number | None:
         stripped = stripped.strip("$ ").strip("*_`\"' ")  # mathematics in dollar signs, and not a currency
     if " x " in stripped or "x10" in stripped:
         stripped = re.sub(r"(?<=[0-9)]) ?x ?(?=[$(0-9])", "*", stripped)
-    if units and "=" in stripped:
-        return _read_equation(stripped)
-    return _read_term(stripped, units)
+    return _read_equation(stripped) if "=" in stripped else _read_term(stripped)
 
 
-def _read_term(text: str, units: bool) -> Number | None:
+def _read_term(text: str) -> Number | None:
     match = _NUMBER.match(text)
     if match is None or (match["outer"] and match["inner"]):
         return None
@@ -265,8 +259,6 @@ def _read_term(text: str, units: bool) -> Number | None:
     tail = text[match.end() :]
     if not tail or _BARE_TAIL.fullmatch(tail):
         return value
-    if not units:
-        return None
     if scale := _SCALE.match(tail):
         value *= _SCALES.get((scale.group(1) or "thousand").lower(), 1)
         tail = tail[scale.end() :]
@@ -344,7 +336,7 @@ def is_label_word(word: str) -> bool:
 
 def _read_equation(text: str) -> Number | None:
     *left_sides, right = text.split("=")
-    value = _read_term(right.strip(" $"), True)
+    value = _read_term(right.strip(" $"))
     if value is None:
         return None
     for side in left_sides:
@@ -355,7 +347,7 @@ def _read_equation(text: str) -> Number | None:
         elif is_sum(side):
             if not gives(side, right, value):
                 return None  # "8 + 1 = 7"
-        elif _read_term(side, True) != value:
+        elif _read_term(side) != value:
             return None  # "41 = 42": two numbers
     return value
 

@@ -81,26 +81,20 @@ def read_gold(text: str) -> Gold | str:
     )
 
 
-def normalise_gold(text: str, *, number: bool = False) -> str:
-    """Return the gold in a plain spelling.
+def normalise_gold(text: str) -> str:
+    """Return a gold that is a number in a plain spelling.
 
-    "$70,000" becomes "70000", "18.50" becomes "18.5", "2/4" becomes "1/2", "$\\sqrt3$" becomes "\\sqrt3". A worked
-    solution is reduced to its answer: "<<6*7=42>>42", "… #### 42" and "… \\boxed{42}" become "42".
-
-    Args:
-        number: the gold must be a number.
+    "$70,000" becomes "70000", "18.50" becomes "18.5". A worked solution is reduced to its answer: "<<6*7=42>>42",
+    "… #### 42" and "… \\boxed{42}" become "42".
 
     Raises:
-        ValueError: it cannot be read. `gold_faults` also checks that algebra can read it.
+        ValueError: it is no number.
     """
     gold = read_gold(text)
-    if number and not isinstance(gold, str) and gold.number is None:
-        gold = "it is no number"
-    if isinstance(gold, str):
-        raise ValueError(f"{quote(text)} is not an answer that can be verified: {gold}")
-    if gold.number is not None and not gold.parsed.name:
-        return format_number(gold.number)
-    return gold.text.strip("$ ") if gold.text.count("$") in (0, 2) else gold.text
+    if isinstance(gold, str) or gold.number is None:
+        fault = gold if isinstance(gold, str) else "it is no number"
+        raise ValueError(f"{quote(text)} is not an answer that can be verified: {fault}")
+    return format_number(gold.number)
 
 
 def gold_faults(golds: Sequence[object]) -> list[str | None]:

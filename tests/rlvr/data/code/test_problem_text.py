@@ -56,7 +56,6 @@ def test_the_rule_for_several_answers_errs_as_often_as_the_page_says(problems: d
 def test_every_real_statement_has_its_sections(problems: dict) -> None:
     for number, (statement, _) in problems.items():
         assert statement.input and statement.output or number == "1505_A", number
-        assert statement.examples, number
 
 
 def test_real_problems_are_compared_as_their_statements_say(problems: dict) -> None:
@@ -107,7 +106,6 @@ def test_a_statement_is_taken_apart_at_its_headings() -> None:
     assert statement.story == "A story of Input and Output."
     assert statement.input == "One integer n."
     assert statement.output == "Print n."
-    assert statement.examples == "Input\n\n3\n\n\nOutput\n\n3"
     assert statement.note == "Look at <image>."
 
 
@@ -146,7 +144,7 @@ def test_only_the_problem_is_kept_of_a_baked_prompt(prompt: str, why: str) -> No
 
 
 def statement(output: str = "", story: str = "", note: str = "") -> ProblemStatement:
-    return ProblemStatement(story=story, input="", output=output, examples="", note=note)
+    return ProblemStatement(story=story, input="", output=output, note=note)
 
 
 @pytest.mark.parametrize(

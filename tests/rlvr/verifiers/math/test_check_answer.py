@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.verify_sentences import questions, sentences
-from rlvr.verifiers.math import check_answer, completion_text, normalise_gold, own_turn
+from rlvr.verifiers.completion_text import completion_text, own_turn
+from rlvr.verifiers.math import check_answer, normalise_gold
 from tasks.gsm8k import one_paragraph
 from tests.support.answer_cases import RIGHT_42, WRONG_42
 from tests.support.cases import cases
@@ -125,11 +126,6 @@ def test_golds_become_bare_numbers(gold: str, plain: str) -> None:
     assert normalise_gold(gold) == plain
 
 
-@pytest.mark.parametrize(("gold", "plain"), cases(__file__, "golds may be more"))
-def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
-    assert normalise_gold(gold) == plain
-
-
 @pytest.mark.parametrize(
     "gold",
     [
@@ -137,6 +133,7 @@ def test_golds_may_be_more_than_a_number(gold: str, plain: str) -> None:
         "   ",
         "<<3>>",
         "forty-two",
+        "3 or 4",
         "\\frac{1}{",
         "10^{10^{10}}",
         "She left at noon and then she came back again",
