@@ -14,7 +14,7 @@ from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import SPLITS, TaskSpec
 from rlvr.data.decontamination import extract_question, find_overlaps
-from rlvr.data.io import READABLE, Row, read_rows, task_section, write_rows
+from rlvr.data.io import READABLE, Row, read_rows, write_rows
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws
@@ -52,7 +52,11 @@ def prepare(
         "against": list(against),
         "overlaps": len(overlaps),
     }
-    section = task_section(output, None, task.stop_strings, has_test="test" in filled)
+    section = ["task:", "  name: jsonl", f"  path: {output}"]
+    if "test" not in filled:
+        section.append("  test_fraction: 0        # the task had no test split")
+    if task.stop_strings:
+        section.append(f"  stop_strings: {json.dumps(list(task.stop_strings), ensure_ascii=False)}")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

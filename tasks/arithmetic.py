@@ -156,7 +156,7 @@ def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> 
     drawn: list[WordProblem] = []
     for position, source in enumerate(sources):
         share = rows // len(sources) + (position < rows % len(sources))
-        problems = _problems(split, SIGNS[source])
+        problems = [WordProblem(large, SIGNS[source], small) for small, large in number_pairs(split)]
         if share > len(problems):
             raise option_error(
                 "arithmetic",
@@ -171,11 +171,6 @@ def _rows(split: str, sources: Sequence[str], rows: int, rng: random.Random) -> 
         drawn += rng.sample(carrying, with_carry) + rng.sample(others, share - with_carry)
     rng.shuffle(drawn)
     return [_row(problem, rng) for problem in drawn]
-
-
-def _problems(split: str, sign: str) -> list[WordProblem]:
-    """Return one problem for each number pair of the split, with the larger number first."""
-    return [WordProblem(large, sign, small) for small, large in number_pairs(split)]
 
 
 def _row(problem: WordProblem, rng: random.Random) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rlvr.data.code.contest_problems import (
     read_contests,
 )
 from rlvr.data.code.prompts import STDIN, build_instruction
-from rlvr.data.input_checks import check_limits, check_test_path, option_error
+from rlvr.data.input_checks import check_limits, option_error
 from rlvr.data.io import Row
 from rlvr.data.splits import hold_out_test, to_datasets
 
@@ -62,7 +62,6 @@ def code_contests(
     `public_tests` are {"input", "output"}.
     """
     name = "code_contests"
-    check_test_path(name, path, test_path)
     check_limits(name, max_tests=max_tests)
     if isinstance(time_factor, bool) or not isinstance(time_factor, int | float) or not 0.1 <= time_factor <= 100:
         raise option_error(name, "time_factor", f"{time_factor!r} is not a number from 0.1 to 100.")

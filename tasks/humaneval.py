@@ -8,7 +8,6 @@ functions. So the column `prefix` contains the beginning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import Task
@@ -16,9 +15,8 @@ from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import COMPLETION, build_instruction, format_answer
-from rlvr.data.hub import download_rows
 from rlvr.data.input_checks import require_text, row_error
-from rlvr.data.io import Row, read_rows
+from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import to_datasets
 
 HUB_DATASET = "openai/openai_humaneval"
@@ -43,7 +41,7 @@ def humaneval(
     No column contains a solution.
     """
     task_instruction = build_instruction(COMPLETION, "python", answer_format)
-    raw = _read(path)
+    raw = [row for split in read_splits("humaneval", path, HUB_DATASET).values() for row in split]
     rows = []
     for index, row in enumerate(raw):
         where = f"HumanEval, row {index} of {path or HUB_DATASET}"
@@ -64,13 +62,6 @@ def humaneval(
         return format_answer(row["prefix"] + solution, answer_format) if solution else None
 
     return Task(**to_datasets(**splits), notes=notes, gold=gold, answer=None)
-
-
-def _read(path: str | None) -> list[Row]:
-    if path is not None:
-        return read_rows(Path(path))
-    how_else = "Without a network: set path: HumanEval.jsonl under task."
-    return [row for split in download_rows(HUB_DATASET, None, how_else).values() for row in split]
 
 
 def _row(row: Row, index: int, where: str, task_instruction: str, role: str) -> Row:

@@ -15,7 +15,7 @@ from typing import Any
 from rlvr import InputError, Task
 from rlvr.data.decontamination import find_overlaps
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import missing_column_error, row_error
+from rlvr.data.input_checks import require_columns, row_error
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import hold_out_test, to_datasets
 from rlvr.errors import error_context
@@ -116,9 +116,8 @@ def _convert_all(rows: list[Row], split: str, path: str | None, notes: list[str]
     for number, row in enumerate(rows):
         where = f"{source}, {split} row {number}"
         is_ifeval = "ground_truth" not in row
-        for column in ("prompt", "instruction_id_list", "kwargs") if is_ifeval else ("messages",):
-            if column not in row:
-                raise missing_column_error(where, column, row, row=number)
+        columns = ("prompt", "instruction_id_list", "kwargs") if is_ifeval else ("messages",)
+        require_columns(row, columns, where, number)
         ids, arguments = (row["instruction_id_list"], row["kwargs"]) if is_ifeval else _read(row["ground_truth"])
         if isinstance(ids, list) and LANGUAGE in ids:
             dropped["an instruction on the language, which needs a language detector"] += 1

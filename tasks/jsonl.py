@@ -20,10 +20,10 @@ from typing import Any, Literal
 from rlvr import InputError, Task
 from rlvr.config import schema
 from rlvr.data.code.apps import convert_apps_rows, drop_unanswered
-from rlvr.data.input_checks import check_test_path, option_error
+from rlvr.data.input_checks import option_error
 from rlvr.data.io import Row, read_rows, read_splits
 from rlvr.data.row_conversion import RowConverter, check_columns, notes_on_columns, template_fields
-from rlvr.data.splits import drop_held_out, hold_out_test, row_key, to_datasets
+from rlvr.data.splits import drop_held_out, hold_out_test, to_datasets
 
 
 def jsonl(
@@ -68,7 +68,6 @@ def jsonl(
     if path is None:
         message = "Task jsonl: the option path is missing. Name a file, a folder, or a dataset of the hub."
         raise InputError(message, kind="missing-key", key="path")
-    check_test_path("jsonl", path, test_path)
     if stop_strings is not None and not all(isinstance(text, str) and text for text in stop_strings):
         raise option_error("jsonl", "stop_strings", 'an entry is no text. Write a list like ["\\nQuestion:"].')
     fields = template_fields(prompt_template) if prompt_template is not None else ()
@@ -118,9 +117,7 @@ def _hold_out(path: str, splits: dict[str, list[Row]], test_fraction: float, see
     if not splits["test"]:
         notes.append("There is no test split, so there is no held-out accuracy.")
     if not splits["train"]:
-        fix = "Lower test_fraction, or add training rows."
-        if len(rows) > 1 and len(set(map(row_key, rows))) == 1:
-            fix = "All rows ask the same, or nothing: look at the column that the prompts are made from."
+        fix = "Lower test_fraction, add training rows, or look at the column that the prompts are made from."
         message = f"Task jsonl: none of the {len(rows)} training rows of {path} is left. {' '.join(notes)} {fix}"
         raise InputError(message, kind="empty-data", key="path")
     return notes
@@ -147,13 +144,6 @@ def _solution(row: Mapping[str, Any]) -> str | None:
 
 def _as_datasets(path: str, splits: dict[str, list[Row]]) -> dict[str, Any]:
     names = dict.fromkeys(name for rows in splits.values() for row in rows for name in row)
-    kinds = {type(row["prompt"]) for rows in splits.values() for row in rows}
-    if len(kinds) > 1:
-        raise InputError(
-            f"Task jsonl: some prompts of {path} are text and some are messages. Write style: chat for messages.",
-            kind="invalid-value",
-            key="style",
-        )
     complete = {split: [{**names, **row} for row in rows] for split, rows in splits.items()}
     try:
         return to_datasets(**complete)

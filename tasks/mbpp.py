@@ -18,7 +18,7 @@ from rlvr.data.code.faulty_programs import add_faulty_programs
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import FUNCTION, build_instruction, format_answer
 from rlvr.data.hub import download_rows
-from rlvr.data.input_checks import check_integer, missing_column_error, require_text, row_error
+from rlvr.data.input_checks import check_integer, require_columns, require_text, row_error
 from rlvr.data.io import READABLE, Row, read_rows
 from rlvr.data.splits import drop_held_out, notes_on_dropped, to_datasets
 
@@ -122,8 +122,7 @@ def _read(path: str | None, version: str) -> list[tuple[str, int, Row]]:
 
 
 def _task_id(row: Row, index: int, where: str) -> int:
-    if "task_id" not in row:
-        raise missing_column_error(where, "task_id", row, row=index)
+    require_columns(row, ("task_id",), where, index)
     number = row["task_id"]
     if isinstance(number, bool) or not isinstance(number, int):
         raise row_error(where, "task_id", index, f"{number!r} is no whole number, and it decides the split")
@@ -142,8 +141,7 @@ def _row(
     """Convert a row of either version. The full version calls the question `text`, the sanitized version `prompt`."""
     column = "text" if "text" in row else "prompt"
     require_text(row, (column,), where, index)
-    if "test_list" not in row:
-        raise missing_column_error(where, "test_list", row, row=index)
+    require_columns(row, ("test_list",), where, index)
     text, asserts = row[column], list(row["test_list"] or [])
     setup = [*(row.get("test_imports") or []), row.get("test_setup_code") or ""]
     all_tests = make_assert_tests([*asserts, *(row.get("challenge_test_list") or [] if challenge else [])], setup)

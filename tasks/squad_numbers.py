@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import InputError, Task
-from rlvr.data.input_checks import missing_column_error
+from rlvr.data.input_checks import require_columns
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import drop_held_out, to_datasets
 
 HUB_DATASET = "rajpurkar/squad"
+COLUMNS = ("title", "context", "question", "answers")
 _NUMBER = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?")
 INSTRUCTION = "Search the articles with the tool search. End with the answer, a number, like this: #### 42"
 
@@ -43,9 +44,7 @@ def squad_numbers(
     for split, theirs in (("test", "validation"), ("train", "train")):
         splits[split] = []
         for number, row in enumerate(raw.get(theirs, [])):
-            for column in ("title", "context", "question", "answers"):
-                if column not in row:
-                    raise missing_column_error(f"{path or HUB_DATASET}, {theirs} row {number}", column, row, row=number)
+            require_columns(row, COLUMNS, f"{path or HUB_DATASET}, {theirs} row {number}", number)
             articles.setdefault(row["title"], {})[" ".join(row["context"].split())] = None
             answers = {text.strip() for text in row["answers"]["text"]}
             if len(answers) == 1 and _NUMBER.fullmatch(answer := answers.pop()):

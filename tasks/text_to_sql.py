@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import Task
-from rlvr.data.input_checks import check_integer
 from rlvr.data.io import Row, read_splits
 from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
@@ -58,7 +57,6 @@ def text_to_sql(
     Rows have `prompt`, `question`, `database`, `gold_query`, `source` and `id`.
     """
     name = "text_to_sql"
-    check_integer(name, "seed", seed, 0)
     raw = read_splits(name, path, HUB_DATASET)
     Path(folder).mkdir(parents=True, exist_ok=True)
     splits, notes = usable_rows(

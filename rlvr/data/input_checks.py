@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from rlvr.errors import InputError
@@ -21,6 +19,13 @@ def missing_column_error(
     return InputError(message, kind="missing-column", key=column, row=row)
 
 
+def require_columns(row: Mapping[str, Any], columns: Iterable[str], where: str, number: int, how: str = "") -> None:
+    """Raise InputError of kind "missing-column" unless a row has these columns."""
+    for column in columns:
+        if column not in row:
+            raise missing_column_error(where, column, row, how, row=number)
+
+
 def require_text(row: Mapping[str, Any], columns: Iterable[str], where: str, number: int) -> None:
     """Check that a row has text in these columns.
 
@@ -28,8 +33,7 @@ def require_text(row: Mapping[str, Any], columns: Iterable[str], where: str, num
         InputError: of kind "missing-column" or "invalid-row".
     """
     for column in columns:
-        if column not in row:
-            raise missing_column_error(where, column, row, row=number)
+        require_columns(row, (column,), where, number)
         if not isinstance(row[column], str) or not row[column].strip():
             raise row_error(where, column, number, f"{row[column]!r:.60} is no text")
 
@@ -50,13 +54,6 @@ def missing(value: Any) -> str:
 def option_error(task: str, option: str, problem: str) -> InputError:
     """Return the error for an option of a task."""
     return InputError(f"Task {task}, option {option}: {problem}", kind="invalid-value", key=option)
-
-
-def check_test_path(task: str, path: str | None, test_path: str | None) -> None:
-    """Check that the held-out rows are in another file than the training rows."""
-    places = [Path(each) for each in (path, test_path) if each is not None and os.path.exists(each)]
-    if len(places) == 2 and places[0].samefile(places[1]):
-        raise option_error(task, "test_path", "it is the same file as path. Name the held-out rows, or remove it.")
 
 
 def check_limits(task: str, **limits: int | None) -> None:

@@ -34,9 +34,7 @@ def make_dataset(name: str, options: dict[str, Any], **size_and_seed: int) -> An
     known = {field.name for field in dataclasses.fields(DATASETS[name][1])} - {"size", "seed"}
     for option in options:
         if option not in known:
-            is_ours = option in ("size", "seed")
-            fix = "Write train_rows and test_rows, or seed, under task." if is_ours else schema.hint(option, known)
-            message = f"Task {TASK}: the dataset {name} has no option {option!r}. {fix}"
+            message = f"Task {TASK}: the dataset {name} has no option {option!r}. {schema.hint(option, known)}"
             raise InputError(message, kind="unknown-key", key=option)
     try:
         if name == "composite":

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from rlvr.data.decontamination import find_overlaps
-from rlvr.data.input_checks import check_fraction, check_limits, missing_column_error
+from rlvr.data.input_checks import check_fraction, check_limits, require_columns
 from rlvr.data.io import Row
 from rlvr.data.splits import hold_out, question_key
 from rlvr.errors import InputError
@@ -50,9 +50,7 @@ def usable_rows(
     theirs = {split: list(raw.get(split, [])) for split in SPLITS}
     for split, rows in theirs.items():
         for number, row in enumerate(rows):
-            for column in columns:
-                if column not in row:
-                    raise missing_column_error(f"{source}, {split} row {number}", column, row, row=number)
+            require_columns(row, columns, f"{source}, {split} row {number}", number)
     numbered: dict[str, list[Row]] = {
         split: [{"row": row, "number": number} for number, row in enumerate(rows)] for split, rows in theirs.items()
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlvr.data.code import io_tests, problem_text
 from rlvr.data.code.loading import LoadedRows, RowSelection, download_split, read_file, read_files
-from rlvr.data.input_checks import missing_column_error
+from rlvr.data.input_checks import require_columns
 from rlvr.data.io import Row, find_splits
 from rlvr.data.splits import limit_rows, notes_on_dropped, question_key
 from rlvr.errors import InputError
@@ -152,9 +152,8 @@ def _to_hub_format(row: Row, index: int, where: str) -> Row:
                 row=index,
             )
         row = {**truth, "description": problem_text.strip_prompt(prompt)}
-    for column in ("name", "description", "private_tests"):
-        if column not in row:
-            raise missing_column_error(where, column, row, "docs/data.md describes both formats.", row=index)
+    required = ("name", "description", "private_tests")
+    require_columns(row, required, where, index, "docs/data.md describes both formats.")
     return row
 
 

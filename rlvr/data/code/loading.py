@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.compute
@@ -32,7 +31,7 @@ class RowSelection:
     """
 
     columns: tuple[str, ...]
-    band: tuple[str, float, float] | None = None
+    band: tuple[str, float, float]
 
 
 @dataclass(frozen=True)
@@ -82,19 +81,15 @@ def download_split(
 
 
 def _select(data: pyarrow.dataset.Dataset, selection: RowSelection) -> LoadedRows:
-    band = selection.band if selection.band is not None and selection.band[0] in data.schema.names else None
-    inside = None
-    if band is not None:
-        column = pyarrow.compute.field(band[0])
-        inside = (column >= band[1]) & (column <= band[2])  # also drops rows without a number
+    name, low, high = selection.band
+    column = pyarrow.compute.field(name)
+    inside = (column >= low) & (column <= high) if name in data.schema.names else None  # drops rows without a number
     columns = [name for name in selection.columns if name in data.schema.names]
     batches = data.to_batches(columns=columns, filter=inside, batch_size=_BATCH)
     rows = [row for batch in batches for row in batch.to_pylist()]
     return LoadedRows(rows, data.count_rows() - len(rows))
 
 
-def _is_inside(row: Row, band: tuple[str, float, float] | None) -> bool:
-    if band is None or band[0] not in row:
-        return True
-    value: Any = row[band[0]]
-    return isinstance(value, int | float) and band[1] <= value <= band[2]
+def _is_inside(row: Row, band: tuple[str, float, float]) -> bool:
+    name, low, high = band
+    return name not in row or (isinstance(row[name], int | float) and low <= row[name] <= high)

@@ -43,7 +43,7 @@ def test_a_check_without_a_connection_asks_once_and_says_what_to_do(
     [
         ("gsm8k", ["openai/gsm8k", "path: FOLDER", "HF_HUB_OFFLINE"]),
         ("code_contests", ["path: FOLDER"]),
-        ("humaneval", ["path: HumanEval.jsonl"]),
+        ("humaneval", ["path: FOLDER"]),
         ("mbpp", ["path: mbpp.jsonl"]),
     ],
 )
