@@ -59,10 +59,8 @@ class Retrieval:
 
 class _Index:
     def __init__(self, passages: list[tuple[str, str]]) -> None:
-        self._passages, self._tokenize = (
-            passages,
-            functools.partial(bm25s.tokenize, token_pattern=_WORD, stopwords=None, show_progress=False),
-        )
+        self._passages = passages
+        self._tokenize = functools.partial(bm25s.tokenize, token_pattern=_WORD, stopwords=None, show_progress=False)
         self._scores = bm25s.BM25()
         self._scores.index(self._tokenize([text for _, text in passages]), show_progress=False)
 

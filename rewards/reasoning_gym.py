@@ -62,9 +62,8 @@ def _score(answer: str, packed: str) -> float | None:
     try:
         return float(dataset.score_answer(answer, problem["item"]))
     except Exception:  # any error of a verifier on unexpected text
-        return (
-            0.0 if _verifies_own_solution(problem["dataset"], pack(problem["options"]), pack(problem["item"])) else None
-        )
+        is_sound = _verifies_own_solution(problem["dataset"], pack(problem["options"]), pack(problem["item"]))
+        return 0.0 if is_sound else None
 
 
 @lru_cache(maxsize=4096)

@@ -118,7 +118,8 @@ def _prepare(file: Path, context: str, gold: str, single_turn: bool) -> str:
             rows = _query(connection, gold)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise ValueError("SQL that SQLite can't run") from error
-    if not _says_something(rows):
+    # A wrong query often returns nothing, NULL or 0 as well.
+    if all(value in (None, 0, "") for row in rows for value in row):
         raise ValueError("an empty answer")
     if single_turn and not any(_differs_on(copy, content, gold, rows) for copy in COPIES):
         raise ValueError("an answer that every copy of the database gives")
@@ -146,8 +147,3 @@ def _differs_on(copy: str, content: bytes, gold: str, rows: Sequence[tuple[Any, 
             return not same_rows(_query(connection, gold), rows, ordered=True)
     except (sqlite3.Error, sqlite3.Warning, ValueError):
         return False
-
-
-def _says_something(rows: Sequence[Sequence[object]]) -> bool:
-    """Whether a result is more than nothing, NULL or 0, which a wrong query often returns as well."""
-    return any(value not in (None, 0, "") for row in rows for value in row)

@@ -98,11 +98,10 @@ class EnvironmentWorkers:
         Args:
             seed: of its random numbers; the first entry is the run's.
         """
-        rollout = Rollout(self, next(self._next_host), next(self._numbers), seed)
         # The rollouts of a group have the same row, and must begin in the same state.
         same = ("reset", seed[:1], json.dumps(row, default=repr, sort_keys=True))
-        rollout.start({"action": "reset", "environment": environment, "row": dict(row), "seed": same})
-        return rollout
+        reset = {"action": "reset", "environment": environment, "row": dict(row), "seed": same}
+        return Rollout(self, next(self._next_host), next(self._numbers), seed, reset)
 
     def server(self) -> ForkServer:
         """The fork server; started if there is none or it has ended.
@@ -145,7 +144,9 @@ class Rollout:
         killed: those of them that were killed.
     """
 
-    def __init__(self, workers: EnvironmentWorkers, host: _Host, number: int, seed: tuple[Any, ...]) -> None:
+    def __init__(
+        self, workers: EnvironmentWorkers, host: _Host, number: int, seed: tuple[Any, ...], reset: Step
+    ) -> None:
         self.failed = ""
         self.seconds: list[float] = []
         self.failures = self.killed = 0
@@ -155,10 +156,7 @@ class Rollout:
         self._seed = seed
         self._steps = 0
         self.history: list[tuple[Step, float]] = []  # steps that took effect, with their seconds
-        self._reset: Future[Any]
-
-    def start(self, step: Step) -> None:
-        self._reset = self._submit(lambda: self._own_step(step, self._workers.timeout_s))
+        self._reset = self._question(reset, workers.timeout_s)
 
     def observation(self) -> str | None:
         """What `reset` returned; None if the environment failed."""

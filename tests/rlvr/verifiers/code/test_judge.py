@@ -218,10 +218,9 @@ def test_an_invalid_argument_is_located(change: dict, kind: str, key: str | None
     assert "Submission 2 of 2" in str(error.value)
 
 
-@pytest.mark.parametrize("change, fix", [({"language": "pyton"}, "python"), ({"comparison": "tokns"}, "tokens")])
-def test_a_typo_is_answered_with_the_nearest_name(change: dict, fix: str) -> None:
-    with pytest.raises(InputError, match=f"Did you mean '?{fix}"):
-        judge_many([{"program": ADD, "language": "python", "tests": SUMS, **change}])
+def test_a_misspelt_language_is_answered_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="Did you mean '?python"):
+        judge_many([{"program": ADD, "language": "pyton", "tests": SUMS}])
 
 
 def test_a_limit_out_of_range_is_refused() -> None:
