@@ -6,27 +6,26 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr.config.reward_location import is_remote
 from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.data.splits import question_key
 from rlvr.data.task import RESERVED_COLUMNS, Task
 from rlvr.dataset_columns import column_values
-from rlvr.errors import Problem
+from rlvr.errors import InputError, Problem
 from rlvr.evaluation.statistics import wilson
 from rlvr.preflight.components import RunComponents
 from rlvr.preflight.prompt_lengths import SHOWN_ROWS, first_rows
 from rlvr.scoring.registry import companion_function
 from rlvr.scoring.reward import Reward
 
-if TYPE_CHECKING:
-    from rlvr.scoring.scorer import Scorer
-
 WARNING = "warning: "  # begins what `validate_rows` says of a row that training can use
 # Rows with which the 95 % interval of an accuracy is at most ±10 and ±5 points wide. A wider one than the first can't
 # show what a short training gains.
 MIN_ROWS, GOOD_ROWS = 93, 381
+# What a machine lacks that runs programs. A reward that runs on other machines does not need it here.
+_OF_THIS_MACHINE = ("sandbox-unavailable", "compiler-missing", "compiler-incomplete", "compiler-not-confined")
 
 
 def _task(components: RunComponents) -> tuple[Task, str]:
@@ -73,19 +72,19 @@ def check_columns(components: RunComponents) -> Iterator[Problem]:
 
 
 def check_rows(components: RunComponents) -> Iterator[Problem]:
-    """Rows that a reward refuses. Reward servers check theirs later."""
+    """Rows that a reward refuses. The file of a reward is here, too, if other machines call the reward."""
     for task, _, rewards in tasks_with_rewards(components):
         for reward in rewards:
-            if not is_remote(reward.where) and set(reward.columns) <= set(task.train.column_names):
-                yield from refused_rows(reward, task)
+            if set(reward.columns) <= set(task.train.column_names):
+                try:
+                    yield from refused_rows(reward, task)
+                except InputError as error:
+                    if not is_remote(reward.where) or error.kind not in _OF_THIS_MACHINE:
+                        raise
 
 
-def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> Iterator[Problem]:
-    """Ask the `validate_rows` of the reward's file, if it defines one, about the rows of each split.
-
-    Args:
-        scorer: asks it on the reward's server, if the reward does not run here.
-    """
+def refused_rows(reward: Reward, task: Task) -> Iterator[Problem]:
+    """Ask the `validate_rows` of the reward's file, if it defines one, about the rows of each split."""
     validate_rows = companion_function(reward.function, "validate_rows")
     if validate_rows is None:
         return
@@ -95,10 +94,7 @@ def refused_rows(reward: Reward, task: Task, scorer: Scorer | None = None) -> It
         if len(rows) == 0:
             continue
         columns = {column: list(column_values(rows, column)) for column in rows.column_names if column in wanted}
-        if scorer is None:
-            faults = validate_rows(**{**columns, **reward.options})
-        else:
-            faults = scorer.validate_rows(reward, columns)
+        faults = validate_rows(**{**columns, **reward.options})
         names = [f" ({name})" for name in column_values(rows, "id")] if "id" in rows.column_names else [""] * len(rows)
         found = [(f"  row {row}{names[row]}", str(fault), row) for row, fault in enumerate(faults) if fault]
         for is_doubtful, what in ((False, "can't be scored. Correct or remove"), (True, "may be wrong. Check")):

@@ -24,7 +24,6 @@ from rlvr.dataset_columns import rows_at
 from rlvr.environments.proxies import Environments
 from rlvr.errors import Level, Problem
 from rlvr.formatting import count
-from rlvr.preflight.data_checks import refused_rows
 from rlvr.scoring.call_result import RewardFailure
 from rlvr.scoring.failures import report
 from rlvr.scoring.prober import NOISE, Probe, Prober, same_answer, spread_rows, trial_texts
@@ -123,10 +122,6 @@ class _Contract:
         return probes
 
     def check(self, rewards: Sequence[Reward]) -> list[Problem]:
-        scorer = self.prober.scorer
-        for reward in self.tried:
-            if is_remote(reward.where):
-                self._add(refused_rows(reward, self.task, scorer), reward.label)
         probes = [probe for of_kind in self.probes.values() for probe in of_kind.values()]
         with SlowStep("Trying the rewards") as step:
             self._call_singly(step)
@@ -142,12 +137,6 @@ class _Contract:
             self.problems += self._of_sum(rewards, values)
         self.problems.append(self._table(rewards, values, scored.seconds, len(probes)))
         return self.problems
-
-    def _add(self, problems: Iterator[Problem], label: str) -> None:
-        found = list(problems)
-        self.problems += found
-        if any(problem.level == "error" for problem in found):
-            self.failed.add(label)
 
     def _call_singly(self, step: SlowStep) -> None:
         """Score the texts of the first row one at a time, so that a reward that hangs is found soon."""

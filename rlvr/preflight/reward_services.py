@@ -31,11 +31,11 @@ def contact_services(recipe: Recipe, scorer: Scorer, *, required: bool) -> Itera
     for (where, cause, refused), rewards in failed.items():
         names = " and ".join(reward.label for reward in rewards)
         fix = "" if refused else f" {_fix(recipe, where)}"
-        kind = "ray-cluster" if is_on_ray(where) else "reward-server"
         message = (
             f"The reward{'s' if len(rewards) > 1 else ''} {names} can't be called. {cause[0].upper()}{cause[1:]}.{fix}"
         )
-        yield Problem(message, kind, f"rewards.{rewards[0].name}.where")
+        place = f"rewards.{rewards[0].name}.where"
+        yield Problem(message, "ray-cluster", place) if is_on_ray(where) else Problem(message, "reward-server", place)
     yield from scorer.warnings()
 
 

@@ -3,6 +3,6 @@
     python scripts/serve_rewards.py --config recipes/demo-programs.yaml --port 8000
 
 A request passes `server` (uvicorn), `guard` (key, number, size, time), `app` (paths and JSON) and `service` (scores,
-checks, judgements). `served_rewards` and `judge_service` call worker processes (`server_worker`).
+judgements). `served_rewards` and `judge_service` call worker processes (`server_worker`).
 The client is rlvr/scoring/backends/http_backend.py. docs/remote-rewards.md describes its use.
 """

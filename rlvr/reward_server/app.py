@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, json_response
-from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, ScoreRequest
+from rlvr.reward_server.schemas import JudgeRequest, ScoreRequest
 from rlvr.reward_server.server_metrics import CONTENT_TYPE
 from rlvr.reward_server.service import RewardService
 
@@ -48,11 +48,6 @@ def make_app(service: RewardService) -> FastAPI:
     def score(body: ScoreRequest, request: Request) -> Response:
         """Score completions with rewards of this server."""
         return json_response(service.score(body, request.scope["caller"]))
-
-    @keyed.post("/check", responses=_ERRORS)
-    def check(body: CheckRequest, request: Request) -> Response:
-        """Check rows of the data before training: a message or null each."""
-        return json_response(service.check(body, request.scope["caller"]))
 
     @keyed.post("/judge", responses=_ERRORS)
     def judge(body: JudgeRequest, request: Request) -> Response:

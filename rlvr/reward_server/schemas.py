@@ -15,10 +15,6 @@ def _seconds(description: str) -> Any:
     return _optional(description, gt=0, le=86400)
 
 
-Name = Annotated[str, Field(description="As the server's recipe writes it.")]
-Options = Annotated[dict[str, Any] | None, Field(description="Options of the function; null: the server's own.")]
-
-
 class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -26,8 +22,8 @@ class _StrictModel(BaseModel):
 class RequestedReward(_StrictModel):
     """One reward of the request."""
 
-    name: Name
-    options: Options = None
+    name: str = Field(description="As the server's recipe writes it.")
+    options: dict[str, Any] | None = _optional("Options of the function; null: the server's own.")
     reads: list[str] | None = _optional("The columns that it gets; null: all.")
     seed: list[int | str] | None = _optional("Seed of its random numbers.")
 
@@ -55,14 +51,6 @@ class ScoreRequest(_StrictModel):
     rows: list[int] | None = _optional("The rows' numbers in the batch, for `one_by_one`.", fail_fast=True)
     deadline_s: float | None = _seconds("Timeout of one call.")
     budget_s: float | None = _seconds("Timeout of the request, including its time in queues.")
-
-
-class CheckRequest(_StrictModel):
-    """Rows of the data that a reward checks before training."""
-
-    name: Name
-    options: Options = None
-    columns: dict[str, list[Any]] = Field(default_factory=dict, description="Columns of the data, one entry a row.")
 
 
 class RequestedLimits(_StrictModel):

@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,9 +24,9 @@ from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
 from rlvr.reward_server.server_worker import served_item
 from rlvr.scoring.call_result import CallResult
-from rlvr.scoring.registry import companion_function, load_reward, load_rewards, worker_group
+from rlvr.scoring.registry import load_reward, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
-from rlvr.scoring.signature import required_columns
+from rlvr.scoring.signature import parameters
 from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import Caller, WorkerPool
 
@@ -97,7 +97,7 @@ class ServedRewards:
                 raise RequestError(404, message, kind="unknown-reward")
             own = dict(served.options)
             options = own if selected.options is None else selected.options
-            values = {name: columns[name] for name in columns.keys() & _parameters(served.reward.function)}
+            values = {name: columns[name] for name in columns.keys() & parameters(served.reward.function).keys()}
             if options != own:
                 self._check_options(selected.name, json.dumps(options, sort_keys=True))
                 values |= options
@@ -118,28 +118,6 @@ class ServedRewards:
         except InputError as error:
             raise RequestError(422, str(error), kind=error.kind) from error
 
-    def validate_rows(
-        self, selected: RequestedReward, columns: Mapping[str, Any], deadline_s: float, caller: Caller
-    ) -> list[str | None]:
-        """Check rows with `validate_rows` of the reward's file: a message or None for each row."""
-        served = self._served[label_of(selected.name)]
-        check = companion_function(served.reward.function, "validate_rows")
-        if check is None:
-            return [None] * max((len(values) for values in columns.values()), default=0)
-        _check_columns(selected.name, required_columns(check), columns)
-        parameters = _parameters(check)
-        known = {name: values for name, values in columns.items() if name in parameters}
-        items = [served_item(known, action="validate", reward=selected.name, options=selected.options)]
-        (result,) = self.pools[served.group].map(
-            items, timeout_s=deadline_s, batch_timeout_s=deadline_s, max_workers=1, count_waiting=True, caller=caller
-        )
-        if result.status != "done":
-            message = f"The reward {selected.name} could not check the rows: {result.why}."
-            raise RequestError(503, message, kind="workers-unavailable")
-        if "error" in result.value:
-            raise RequestError(422, result.value["error"], kind="invalid-rows")
-        return list(result.value["faults"])
-
     def score(
         self,
         request: ScoreRequest,
@@ -159,7 +137,10 @@ class ServedRewards:
         groups: dict[str, list[int]] = {}
         for index, selected in enumerate(request.rewards):
             served = self._served[label_of(selected.name)]
-            _check_columns(selected.name, served.reward.columns, request.columns)
+            for column in served.reward.columns:
+                if column not in request.columns:
+                    message = f"The reward {selected.name} needs the column {column}: give it in `columns`."
+                    raise RequestError(422, message, kind="missing-column")
             groups.setdefault(served.group, []).append(index)
         results: list[list[CallResult]] = [[] for _ in request.rewards]
 
@@ -182,17 +163,6 @@ class ServedRewards:
         with ThreadPoolExecutor(len(groups)) as threads:
             list(threads.map(call_group, groups, groups.values()))
         return results
-
-
-def _check_columns(reward: str, needed: Sequence[str], columns: Mapping[str, Any]) -> None:
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        message = f"The reward {reward} needs the column {missing[0]}: give it in `columns`."
-        raise RequestError(422, message, kind="missing-column")
-
-
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
 
 
 @dataclass(frozen=True)
@@ -222,6 +192,4 @@ class _WorkerItems(Sequence[bytes]):
         if self.one_by_one:
             columns = {name: [values[row]] for name, values in columns.items()}
             seed = [*seed, self.numbers[row]]
-        return served_item(
-            columns, action="call", reward=reward.name, options=reward.options, state=self.state, seed=seed
-        )
+        return served_item(columns, reward=reward.name, options=reward.options, state=self.state, seed=seed)

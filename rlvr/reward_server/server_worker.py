@@ -1,4 +1,4 @@
-"""The workers of a reward server, and their items: call or check its rewards, judge programs.
+"""The workers of a reward server, and their items: call its rewards, judge programs.
 
 Items come from the network. So they are JSON, and nothing of them is unpickled.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlvr.errors import InputError
-from rlvr.scoring.backends.local import call_reward, load_with_imports, validate
+from rlvr.scoring.backends.local import call_reward, load_with_imports
 from rlvr.scoring.call_conditions import call_conditions
 from rlvr.scoring.reward import label_of
 from rlvr.verifiers.code import Judgement, Limits, SandboxUnavailable, judge_many
@@ -37,7 +37,7 @@ def read_served_item(item: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]
 
 
 def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
-    """Load rewards, and return the function of the workers' items: to call or check one of them.
+    """Load rewards, and return the function of the workers' items: to call one of them.
 
     Names and options are valid (served_rewards.py). Options that are null are those that the server was started with.
 
@@ -51,8 +51,6 @@ def prepare_served(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
         reward = rewards[label_of(message["reward"])]
         if message["options"] is not None:
             reward = replace(reward, options=message["options"])
-        if message["action"] == "validate":
-            return validate(reward, columns)
         with call_conditions(tuple(message["seed"]), message["state"], len(columns["completions"])):
             return vars(call_reward(reward, columns, message["state"]))
 

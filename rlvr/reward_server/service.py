@@ -1,4 +1,4 @@
-"""What the paths do: score completions, check rows, judge programs. Usable from any thread."""
+"""What the paths do: score completions, judge programs. Usable from any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from rlvr.config.specs import RewardSpec
 from rlvr.reward_server.judge_service import JudgeService
 from rlvr.reward_server.request_limits import ServerLimits, check_length
-from rlvr.reward_server.schemas import CheckRequest, JudgeRequest, RequestedReward, ScoreRequest
+from rlvr.reward_server.schemas import JudgeRequest, ScoreRequest
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.server_metrics import Metrics
 from rlvr.scoring.call_result import CallResult
@@ -86,7 +86,7 @@ class RewardService:
         self.limits.check_rows(count)
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
-            check_length(name, values, count, "completions")
+            check_length(name, values, count)
         self.rewards.check(request.rewards, request.columns)
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
@@ -110,15 +110,6 @@ class RewardService:
                 if note == "metric" and isinstance(value, int | float) and math.isfinite(value) and value >= 0:
                     add("grpo_figure_sum_total", figure, by=value * rows_per_call)
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
-
-    def check(self, request: CheckRequest, caller: Caller) -> dict[str, Any]:
-        first, rows = next(iter(request.columns.items()), ("", []))
-        self.limits.check_rows(len(rows))
-        for name, values in request.columns.items():
-            check_length(name, values, len(rows), f"entries in {first}")
-        reward = RequestedReward(name=request.name, options=request.options)
-        self.rewards.check([reward], request.columns)
-        return {"faults": self.rewards.validate_rows(reward, request.columns, self.limits.max_deadline_s, caller)}
 
     def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
         self.limits.check_rows(len(request.submissions))

@@ -33,7 +33,7 @@ from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.scoring.environment_reward import ENVIRONMENT, environment_reward
 from rlvr.scoring.reward import MODULE_FIX, Reward, own_traceback
-from rlvr.scoring.signature import annotation_of, may_be_column, named_parameters, parameters, required_columns
+from rlvr.scoring.signature import annotation_of, may_be_column, named_parameters, parameters
 
 
 def load_tasks(specs: Sequence[TaskSpec]) -> Task:
@@ -160,7 +160,7 @@ def load_reward(spec: RewardSpec) -> Reward:
         function=target,
         options=options,
         defaults={name: one.default for name, one in optional.items() if not may_be_column(one)},
-        columns=required_columns(target),
+        columns=tuple(sorted(named_parameters(target, required=True))),
         weight=spec.weight,
         gate=spec.gate,
         where=spec.where,
@@ -182,17 +182,6 @@ def companion_function(function: Callable[..., Any], name: str) -> Callable[...,
     """
     member = _module_member(function, name)
     return member if callable(member) else None
-
-
-def validate_rows(reward: Reward, columns: Mapping[str, Any]) -> list[str | None]:
-    """Run the `validate_rows` of a reward's file, if there is one: the problem of each row, or None.
-
-    Raises:
-        InputError: it has a problem with all rows.
-    """
-    validate = companion_function(reward.function, "validate_rows")
-    problems = validate(**{**columns, **reward.options}) if validate is not None else []
-    return [None if problem is None else str(problem) for problem in problems]
 
 
 def worker_group(function: Callable[..., Any]) -> str | None:

@@ -41,7 +41,7 @@ from typing import Any
 from rlvr import console
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import OPENED
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.scoring.backends import make_backends
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Batch, EncodingError, RewardCall
@@ -199,22 +199,6 @@ class Scorer:
     def warnings(self) -> list[Problem]:
         """What is wrong with the remote services, though rewards can be called; known after `connect`."""
         return [each for _, backend in self._backends for each in (*backend.warnings(), *backend.absent_services())]
-
-    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        """Run the `validate_rows` of a reward's file where the reward runs.
-
-        Raises:
-            InputError: it has a problem with all rows, or its backend does not answer.
-        """
-        backend = next(backend for indices, backend in self._backends if self.rewards.index(reward) in indices)
-        try:
-            return backend.validate_rows(reward, columns)
-        except (WorkerError, EncodingError) as error:
-            raise InputError(
-                f"The rows can't be checked for the reward {reward.label}: {str(error).rstrip('.')}.",
-                kind=backend.service.lower().replace(" ", "-"),
-                key=reward.name,
-            ) from error
 
     def score(
         self,

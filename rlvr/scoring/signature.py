@@ -21,11 +21,6 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters
 
 
-def required_columns(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The columns of the data that a reward, or a companion function of its file, can't be called without."""
-    return tuple(sorted(named_parameters(function, required=True)))
-
-
 def columns_read(reward: Reward) -> set[str]:
     """The columns that a reward reads: its parameters, less the options that the recipe sets.
 

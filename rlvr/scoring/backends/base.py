@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlvr.errors import Problem
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult
-from rlvr.scoring.registry import validate_rows
 from rlvr.scoring.reward import Reward, file_of
 
 
@@ -81,15 +80,6 @@ class RewardBackend(Protocol):
     def absent_services(self) -> list[Problem]:
         """Those of several that do not answer while others do; known after `start`. Batches report them themselves."""
         return []
-
-    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        """Run the `validate_rows` of a reward's file where the reward is called.
-
-        Raises:
-            InputError: it has a problem with all rows.
-            WorkerError, EncodingError: it can't be called.
-        """
-        return validate_rows(reward, columns)
 
     def outage_s(self) -> float:
         """Seconds since a remote service last answered; 0 if it answered the last calls."""

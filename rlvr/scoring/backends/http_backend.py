@@ -7,22 +7,19 @@ judged once. The request of a server that fails goes to another one, or to the s
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rlvr.config.reward_location import addresses
 from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, merge_environments
 from rlvr.scoring.backends.http_connection import NO_SERVER, Rejected, ServerSet, Unavailable
-from rlvr.scoring.backends.http_request import BatchRequest, split_rows
-from rlvr.scoring.batch import Batch, Encoding, RewardCall
+from rlvr.scoring.backends.http_request import BatchRequest
+from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.reward import Reward
 from rlvr.workers.pool import StartError, WorkerError
 
-VALIDATE_TIMEOUT_S = 60.0  # at least
 NOT_READY = (429, 503)  # a server that starts or is busy
 POLL_S = 0.02
 
@@ -90,34 +87,6 @@ class HttpRewardBackend(RewardBackend):
         servers = self._servers.servers
         absent = [server.error for server in servers if self._servers.has_healthy_peer(server) and server.error]
         return [Problem(f"{text}: {error}.", "reward-server", "rewards", level="warning") for error in absent]
-
-    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        rows = max((len(values) for values in columns.values()), default=0)
-        batch = Batch({name: list(values) for name, values in columns.items()}, rows)
-        names = sorted(columns)
-        self.start()
-        batch.encode(names, "json")
-        assert reward.spec is not None
-        described = json.dumps({"name": reward.spec.name, "options": dict(reward.spec.options)})
-        problems: list[str | None] = []
-        for shard in split_rows(batch, names, range(rows), self._servers, keep_groups=False):
-            body = f'{described[:-1]},"columns":{batch.json_columns(names, shard)}}}'.encode()
-            problems += self._validate(body, time.monotonic() + max(self.start_timeout_s, VALIDATE_TIMEOUT_S))
-        return problems
-
-    def _validate(self, body: bytes, end: float) -> list[str | None]:
-        while True:
-            server = self._servers.next()
-            time.sleep(min(server.backoff_s(), max(end - time.monotonic(), 0.0)))
-            try:
-                problems = server.ask("/check", body, end=end)["faults"]
-                return [None if problem is None else str(problem) for problem in problems]
-            except Rejected as error:
-                raise StartError(f"the reward server {error}", "server-refused") from error
-            except Unavailable as error:
-                server.mark_failed(error)
-                if time.monotonic() >= end:
-                    raise WorkerError(f"{NO_SERVER} ({error})", "no-server") from error
 
     def close(self) -> None:
         self._servers.close()

@@ -139,20 +139,15 @@ def split_calls(calls: Sequence[RewardCall], servers: ServerSet) -> list[Request
     return [RequestShard(rows, [call_of_row[row] for row in rows], one_by_one=True) for rows in shards]
 
 
-def split_rows(
-    batch: Batch, names: Sequence[str], rows: Sequence[int], servers: ServerSet, *, keep_groups: bool = True
-) -> list[list[int]]:
-    """Split rows into requests within the servers' limits: a few per server, or with `keep_groups=False` few at all.
-
-    Groups stay together where they fit.
-    """
+def split_rows(batch: Batch, names: Sequence[str], rows: Sequence[int], servers: ServerSet) -> list[list[int]]:
+    """Split rows into requests within the servers' limits, a few per server. Groups stay together where they fit."""
     count = len(servers.servers)
-    target_rows = math.ceil(len(rows) / (SHARDS_PER_SERVER * count)) if count > 1 and keep_groups else len(rows)
+    target_rows = math.ceil(len(rows) / (SHARDS_PER_SERVER * count)) if count > 1 else len(rows)
     shards: list[list[int]] = []
     size = 0
     for place, row in enumerate(rows):
         row_size = batch.json_size(names, row)
-        begins_group = not (keep_groups and place and batch.same_prompt(rows[place - 1], row))
+        begins_group = not (place and batch.same_prompt(rows[place - 1], row))
         is_full = not shards or len(shards[-1]) >= servers.rows or size + row_size > servers.body_bytes - BODY_OVERHEAD
         if is_full or (begins_group and len(shards[-1]) >= target_rows):
             shards.append([])

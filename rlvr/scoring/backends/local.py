@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 from rlvr.errors import InputError
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_conditions import call_conditions
 from rlvr.scoring.call_result import CallResult, Note
-from rlvr.scoring.registry import environment_info, load_reward, validate_rows
+from rlvr.scoring.registry import environment_info, load_reward
 from rlvr.scoring.reward import WHY, Reward, as_values, await_value, file_of, own_traceback
 from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import OUT_OF_TIME, StartError, WorkerError, WorkerPool
@@ -106,15 +106,8 @@ class TrainerBackend(RewardBackend):
         return results
 
 
-def item(action: Literal["call", "validate", "describe"], **fields: Any) -> bytes:
-    """An item for `prepare`.
-
-    Args:
-        action: "call" a reward; "validate" rows by the `validate_rows` of its file; "describe" the worker: its
-            `environment_info` and the hashes of its rewards' files.
-        fields: `reward`, the index among the rewards that the worker has loaded, and `columns`.
-    """
-    return pickle.dumps({"action": action, **fields}, protocol=5)
+# An item that asks a worker for its `environment_info` and the hashes of its rewards' files.
+DESCRIBE = pickle.dumps(None)
 
 
 def call_item(
@@ -131,7 +124,7 @@ def call_item(
     pickled.update({name: call.batch.pickled(name, rows) for name in call.names if name not in pickled})
     columns = {name: pickled[name] for name in call.names}
     seed = (*call.seed, rows[0]) if rows and (rows[0] or call.row is not None) else call.seed
-    return item("call", reward=reward, columns=columns, state=call.batch.state, seed=seed)
+    return pickle.dumps({"reward": reward, "columns": columns, "state": call.batch.state, "seed": seed}, protocol=5)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -148,11 +141,9 @@ def prepare(specs: bytes) -> Callable[[bytes], dict[str, Any]]:
 
     def serve(data: bytes) -> dict[str, Any]:
         message = pickle.loads(data)
-        if message["action"] == "describe":
+        if message is None:  # DESCRIBE
             return {"environment_info": environment_info(rewards), "digests": [digest_of(reward) for reward in rewards]}
         reward = rewards[message["reward"]]
-        if message["action"] == "validate":
-            return validate(reward, message["columns"])
         try:
             columns = {name: pickle.loads(column) for name, column in message["columns"].items()}
         except Exception as error:
@@ -174,14 +165,6 @@ def load_with_imports(specs: bytes) -> list[Reward]:
                 if package.encode() in source:
                     importlib.import_module(package)
     return rewards
-
-
-def validate(reward: Reward, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The problem of each row, or an error of all rows."""
-    try:
-        return {"faults": validate_rows(reward, columns)}
-    except InputError as error:
-        return {"error": str(error)}
 
 
 def call_reward(reward: Reward, arguments: Mapping[str, Any], state: Mapping[str, Any]) -> CallResult:

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, differing_file, merge_environments
-from rlvr.scoring.backends.local import call_item, item
+from rlvr.scoring.backends.local import call_item
 from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver, require_ray
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult, merge_shards
@@ -27,8 +27,6 @@ from rlvr.scoring.reward import Reward
 from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
-VALIDATE_TIMEOUT_S = 60.0  # at least
-VALIDATED_ROWS = 256  # per task
 MAX_NAMED_NODES = 5
 MIN_ROWS = 8  # per task: sending fewer costs more than they are worth
 
@@ -125,25 +123,6 @@ class RayRewardBackend(RewardBackend):
                 if others:
                     warnings.append(differing_file(self.rewards[index], others[:MAX_NAMED_NODES]))
         return warnings
-
-    def validate_rows(self, reward: Reward, columns: Mapping[str, Sequence[Any]]) -> list[str | None]:
-        rows = max((len(values) for values in columns.values()), default=0)
-        index = self.rewards.index(reward)
-        number = self._set_of[index]
-        tasks: list[RayTask] = []
-        for start in range(0, rows, VALIDATED_ROWS):
-            part = {name: list(values[start : start + VALIDATED_ROWS]) for name, values in columns.items()}
-            tasks.append((number, [item("validate", reward=self._sets[number].indices.index(index), columns=part)]))
-        timeout_s = max(self.start_timeout_s, VALIDATE_TIMEOUT_S)
-        self.start()
-        problems: list[str | None] = []
-        for (result,) in self._run(tasks, timeout_s=timeout_s, end=time.monotonic() + timeout_s):
-            if result.status != "done":
-                raise WorkerError(result.why)
-            if "error" in result.value:
-                raise InputError(result.value["error"], kind="ray-cluster", key=reward.name)
-            problems += result.value["faults"]
-        return problems
 
     def call(self, calls: Sequence[RewardCall], *, timeout_s: float, end: float) -> list[CallResult]:
         started = time.monotonic()

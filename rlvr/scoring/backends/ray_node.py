@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr.scoring.backends.local import item
+from rlvr.scoring.backends.local import DESCRIBE
 from rlvr.workers.pool import TaskResult, WorkerError, WorkerPool
 
 START_TIMEOUT_S = 300.0  # for a worker's imports, which may be torch on a busy file system
@@ -52,7 +52,7 @@ def handshake(specs: Sequence[bytes], folder: str) -> dict[str, Any]:
     environment: dict[str, str] = {}
     digests = []
     for of_set in specs:
-        (result,) = _pool(of_set, folder).map([item("describe")], timeout_s=DESCRIBE_TIMEOUT_S)
+        (result,) = _pool(of_set, folder).map([DESCRIBE], timeout_s=DESCRIBE_TIMEOUT_S)
         if result.status != "done":
             raise NodeUnsuitable(result.why)
         environment |= result.value["environment_info"]

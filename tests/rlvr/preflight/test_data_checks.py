@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,12 @@ from rlvr.config.specs import EvaluationSpec, RewardSpec
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.preflight.check import check_components
-from rlvr.preflight.data_checks import refused_rows
+from rlvr.preflight.data_checks import check_rows, refused_rows
+from rlvr.scoring.registry import load_rewards
 from tests.support.run_components import make_components, rows
 
 
 def test_refused_rows_are_reported_all_at_once() -> None:
-    from rlvr.scoring.registry import load_rewards
-
     reward = load_rewards([RewardSpec("math_correctness", options={"prose": False})])[0]
     good, bad = ["2"] * 60, ["forty-two", r"\frac{1}{", "10^{10^{10}}", ""]
     train = Dataset.from_dict({"prompt": ["p"] * 64, "final_answer": good + bad, "id": [f"id-{n}" for n in range(64)]})
@@ -29,8 +29,6 @@ def test_refused_rows_are_reported_all_at_once() -> None:
 
 
 def test_rows_that_a_reward_doubts_bring_a_warning(tmp_path: Path) -> None:
-    from rlvr.scoring.registry import load_rewards
-
     (tmp_path / "doubting.py").write_text(
         "def doubting(prompts, completions, *, final_answer, **kwargs):\n    return [0.0] * len(completions)\n"
         "def validate_rows(*, final_answer, **kwargs):\n    return [None, 'warning: look at it']\n"
@@ -39,6 +37,19 @@ def test_rows_that_a_reward_doubts_bring_a_warning(tmp_path: Path) -> None:
     reward = load_rewards([RewardSpec(str(tmp_path / "doubting.py"))])[0]
     [problem] = refused_rows(reward, Task(train=rows, validation=rows.select([]), test=rows.select([])))
     assert (problem.kind, problem.level, problem.row) == ("doubtful-row", "warning", 1)
+
+
+def test_rows_of_rewards_on_other_machines_are_checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    [remote] = load_rewards([RewardSpec("math_correctness", where="http://judge:8000")])
+    unreadable = rows(64).map(lambda row: {**row, "final_answer": "10^{10^{10}}"})
+    [problem] = check_rows(replace(make_components(train=unreadable), rewards=[remote]))
+    assert problem.kind == "refused-row"
+    monkeypatch.setenv("PATH", "/nowhere")
+    programs = make_components(train=rows(64, tests=[[{"input": "", "output": "1"}]] * 64))
+    for where, kinds_found in ((None, ["compiler-missing"]), ("http://judge:8000", [])):
+        rewards = load_rewards([RewardSpec("code_execution", options={"language": "rust"}, where=where)])
+        problems = check_components(replace(programs, rewards=rewards, metrics={"": rewards[0]})).problems
+        assert [problem.kind for problem in problems if problem.level == "error"] == kinds_found, where
 
 
 def prompts(texts: list[str]) -> Dataset:

@@ -46,11 +46,8 @@ def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> No
 
 def test_a_request_without_a_column_that_its_reward_needs_is_refused(server: RewardServer) -> None:
     content = {"rewards": ["code_execution"], "prompts": ["p"], "completions": code(SUM)}
-    for path, request in (("/score", content), ("/check", {"name": "code_execution", "columns": {}})):
-        status, reply = server.post(path, request)
-        assert (status, reply["kind"]) == (422, "missing-column") and "tests" in reply["detail"], path
-    no_check = {"name": "answer_format", "columns": {}}
-    assert server.post("/check", no_check) == (200, {"faults": []}), "a reward that checks no column"
+    status, reply = server.post("/score", content)
+    assert (status, reply["kind"]) == (422, "missing-column") and "tests" in reply["detail"]
 
 
 @pytest.mark.parametrize(
@@ -217,8 +214,7 @@ def test_an_unknown_path_and_a_wrong_method_have_a_kind(server: RewardServer) ->
 
 def test_openapi_describes_every_field(server: RewardServer) -> None:
     schemas = server.get("/openapi.json")[1]["components"]["schemas"]
-    models = {"ScoreRequest", "CheckRequest", "JudgeRequest"}
-    models |= {"RequestedReward", "SubmittedProgram", "RequestedLimits"}
+    models = {"ScoreRequest", "JudgeRequest", "RequestedReward", "SubmittedProgram", "RequestedLimits"}
     assert models <= schemas.keys()
     bare = [
         f"{name}.{key}"
@@ -229,7 +225,7 @@ def test_openapi_describes_every_field(server: RewardServer) -> None:
     assert not bare
 
 
-@pytest.mark.parametrize("path", ["/score", "/check", "/judge"])
+@pytest.mark.parametrize("path", ["/score", "/judge"])
 def test_any_body_gets_a_status_of_the_openapi_description(server: RewardServer, path: str) -> None:
     whole = server.get("/openapi.json")[1]
     operation = whole["paths"][path]["post"]

@@ -42,7 +42,6 @@ def peak_mb(server: RewardServer) -> float:
         ("/judge", {"submissions": [PROGRAM] * 10_000}, 413, "10,000 rows", "many programs"),
         ("/judge", {"submissions": [{}] * MANY}, 422, "submissions.0.program", "many invalid programs"),
         ("/judge", {"submissions": [{"program": "", "tests": [1] * MANY}]}, 422, "tests.0", "many invalid tests"),
-        ("/check", {"name": "code_execution", "columns": {"tests": [[]] * MANY}}, 413, "rows", "rows to check"),
     ],
 )
 def test_an_oversized_request_is_refused_with_little_memory(

@@ -20,7 +20,6 @@ from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.reward_location import InvalidAddress, read_where
 from rlvr.config.specs import RewardSpec
 from rlvr.errors import InputError
-from rlvr.scoring.backends.http_backend import HttpRewardBackend
 from rlvr.scoring.batch import Batch, EncodingError
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
@@ -133,18 +132,9 @@ def test_groups_stay_together_however_many_servers_share_a_batch(puppets: Path, 
     assert server.figure('grpo_requests_total{path="/score",status="200"}') - before == 4
 
 
-def test_rows_are_validated_on_the_server(server: RewardServer) -> None:
-    (reward,) = load_rewards([RewardSpec("code_execution", where=server.url)])
-    backend = HttpRewardBackend(server.url, [reward], start_timeout_s=60)
-    good, bad = [{"input": "1", "output": "2"}], [{"nonsense": 1}]
-    faults = backend.validate_rows(reward, {"tests": [good, bad, good, []], "question": ["q"] * 4})
-    assert [fault is None for fault in faults] == [True, False, True, False] and "nonsense" in str(faults[1])
-    (wrong,) = load_rewards([RewardSpec("code_execution", options={"max_timeouts": 0}, where=server.url)])
-    with Scorer([wrong]) as scoring, pytest.raises(InputError, match="max_timeouts") as refused:
-        scoring.validate_rows(wrong, {"tests": [good]})
-    assert refused.value.kind == "reward-server"
-    assert list(backend.environment_info()) == ["sandbox of the reward servers"]
-    backend.close()
+def test_the_sandbox_of_the_servers_is_known_after_the_start(server: RewardServer) -> None:
+    with Scorer(load_rewards([RewardSpec("code_execution", where=server.url)])) as scoring:
+        assert not scoring.connect() and list(scoring.environment_info()) == ["sandbox of the reward servers"]
 
 
 @pytest.mark.parametrize(

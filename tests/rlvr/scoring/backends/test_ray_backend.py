@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import RewardSpec
-from rlvr.errors import InputError
 from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scored, Scorer
@@ -142,13 +141,9 @@ def test_a_program_is_judged_once_in_a_task_whoever_asks(puppets: Path, line: Ra
     assert 3 <= len(notebook.read_text()) <= 3 * 3, "a process keeps what it has judged for its next task"
 
 
-def test_rows_are_validated_on_the_server(line: RayDriverClient) -> None:
-    (reward,) = load_rewards([RewardSpec("code_execution", where="ray")])
-    columns = {"tests": [[{"input": "1", "output": "2"}], [{"nonsense": 1}]] * 200}
-    with Scorer([reward]) as scoring:
-        faults = scoring.validate_rows(reward, columns)
-        assert list(scoring.environment_info()) == ["sandbox of the Ray nodes"]
-    assert [fault is None for fault in faults] == [True, False] * 200 and "nonsense" in str(faults[1])
+def test_the_sandbox_of_the_nodes_is_known_after_the_start(line: RayDriverClient) -> None:
+    with Scorer(load_rewards([RewardSpec("code_execution", where="ray")])) as scoring:
+        assert not scoring.connect() and list(scoring.environment_info()) == ["sandbox of the Ray nodes"]
 
 
 @pytest.mark.slow
@@ -199,13 +194,12 @@ def test_other_versions_are_refused_before_training_with_the_fix(
     cluster.says(**versions)
     try:
         with Scorer([reward]) as scoring:
-            with pytest.raises(InputError) as caught:
-                scoring.validate_rows(reward, {"tests": [TESTS]})
+            [(_, refused)] = scoring.connect()
             scored = scoring.score(["p"], ["c"], {"tests": [TESTS]})
     finally:
         cluster.says(**own)
-    assert caught.value.kind == "ray-cluster" and scored.failures[0].status == "unavailable"
-    for message in (str(caught.value), scored.failures[0].message):
+    assert refused.kind == "cluster-refused" and scored.failures[0].status == "unavailable"
+    for message in (str(refused), scored.failures[0].message):
         assert all(part in message for part in (*own.values(), *versions.values(), fix)), message
     assert scored.outage_s == 0, "it has answered, and no wait would mend it"
 
