@@ -47,12 +47,12 @@ def make_app(service: RewardService) -> FastAPI:
     @keyed.post("/score", responses=_ERRORS)
     def score(body: ScoreRequest, request: Request) -> Response:
         """Score completions with rewards of this server."""
-        return json_response(service.score(body, request.scope["caller"]))
+        return json_response(service.score(body, request.scope["cancelled"]))
 
     @keyed.post("/judge", responses=_ERRORS)
     def judge(body: JudgeRequest, request: Request) -> Response:
         """Run programs against tests in the sandbox; return their verdicts."""
-        return json_response(service.judge(body, request.scope["caller"]))
+        return json_response(service.judge(body, request.scope["cancelled"]))
 
     @keyed.get("/rewards")
     async def rewards() -> Response:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import threading
 import time
 
 from starlette.datastructures import Headers
@@ -19,7 +20,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rlvr.reward_server.request_limits import RequestError
 from rlvr.reward_server.service import RewardService
 from rlvr.scoring.reward_key import is_loopback
-from rlvr.workers.pool import Caller
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,9 @@ WARN_S = 10.0  # between warnings of wrong keys
 
 
 class RequestGuard:
-    """ASGI middleware; see the top of this file. The application finds a request's `Caller` as `scope["caller"]`.
+    """ASGI middleware; see the top of this file.
+
+    The application finds in `scope["cancelled"]` an event, which is set if the client hangs up.
 
     Args:
         key: the key that requests must send (`Authorization: Bearer …`); None: no key.
@@ -118,11 +120,9 @@ class RequestGuard:
         return messages
 
     async def _answer(self, scope: Scope, messages: list[Message], receive: Receive, send: Send) -> None:
-        address = scope["client"][0] if scope["client"] else ""
-        # Clients of one name get workers in the order of their requests; different ones in turn.
-        caller = scope["caller"] = Caller(f"{address} {Headers(scope=scope).get('client-id', '')[:200]}")
+        cancelled = scope["cancelled"] = threading.Event()
         hang_up = asyncio.ensure_future(receive())
-        hang_up.add_done_callback(lambda _: caller.cancelled.set())
+        hang_up.add_done_callback(lambda _: cancelled.set())
         started = time.perf_counter()
 
         async def replay() -> Message:

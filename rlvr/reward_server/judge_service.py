@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from threading import Event
 from typing import Any
 
 from rlvr.errors import InputError
@@ -13,7 +14,7 @@ from rlvr.reward_server.schemas import JudgeRequest, SubmittedProgram
 from rlvr.reward_server.server_metrics import Metrics
 from rlvr.reward_server.server_worker import served_item
 from rlvr.verifiers.code import Limits
-from rlvr.workers.pool import OUT_OF_TIME, Caller, WorkerPool
+from rlvr.workers.pool import OUT_OF_TIME, WorkerPool
 
 MAX_OUTPUT_KB, MAX_PROCESSES = 64 << 10, 256  # of a test: outputs are held in memory
 START_S = 300.0  # timeout of a worker's imports
@@ -28,7 +29,7 @@ class JudgeService:
         function = "rlvr.reward_server.server_worker:judge_request"
         self.pool = WorkerPool(function, processes=workers, inherit_env=True, start_s=START_S)
 
-    def judge(self, request: JudgeRequest, caller: Caller) -> list[dict[str, Any]]:
+    def judge(self, request: JudgeRequest, cancelled: Event) -> list[dict[str, Any]]:
         """The judgement of each submission."""
         submissions = [
             self._arguments(submission, f"Submission {number}")
@@ -37,7 +38,7 @@ class JudgeService:
         tests = [submission.pop("tests") for submission in submissions]
         item = served_item({"submissions": submissions, "tests": tests}, reasons=request.reasons)
         deadline_s = min(request.deadline_s or self.limits.max_deadline_s, self.limits.max_deadline_s)
-        judgements = self._call_worker(item, deadline_s, caller)
+        judgements = self._call_worker(item, deadline_s, cancelled)
         for submission, judgement in zip(submissions, judgements, strict=True):
             self.metrics.add("grpo_programs_total", submission["language"])
             for verdict, count in Counter(judgement["verdicts"]).items():
@@ -45,14 +46,14 @@ class JudgeService:
             self.metrics.add("grpo_program_cpu_seconds_total", by=sum(judgement["cpu_s"]))
         return judgements
 
-    def _call_worker(self, item: bytes, deadline_s: float, caller: Caller) -> list[dict[str, Any]]:
+    def _call_worker(self, item: bytes, deadline_s: float, cancelled: Event) -> list[dict[str, Any]]:
         end = time.monotonic() + deadline_s
         for _ in range(2):  # the fork server may have been killed
             left_s = max(end - time.monotonic(), 0.0)
             (result,) = self.pool.map(
-                [item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True, caller=caller
+                [item], timeout_s=left_s, batch_timeout_s=left_s, count_waiting=True, cancelled=cancelled
             )
-            if result.status != "unavailable" or result.why == OUT_OF_TIME or caller.cancelled.is_set():
+            if result.status != "unavailable" or result.why == OUT_OF_TIME or cancelled.is_set():
                 break
         if result.status == "timeout" or result.why == OUT_OF_TIME:
             message = f"The programs were not judged within {deadline_s:g} s. Send fewer, or set smaller limits."

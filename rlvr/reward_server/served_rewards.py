@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import Any, NamedTuple
 
 from rlvr.config.specs import RewardSpec
@@ -28,7 +29,7 @@ from rlvr.scoring.registry import load_reward, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
 from rlvr.scoring.signature import parameters
 from rlvr.scoring.source_files import digest_of
-from rlvr.workers.pool import Caller, WorkerPool
+from rlvr.workers.pool import WorkerPool
 
 START_S = 300.0  # timeout of a worker's imports, which may include torch
 DEFAULT_WORKERS = 4  # at most, for each group; each judges on all processors
@@ -119,17 +120,14 @@ class ServedRewards:
             raise RequestError(422, str(error), kind=error.kind) from error
 
     def score(
-        self,
-        request: ScoreRequest,
-        numbers: Sequence[int],
-        state: Mapping[str, Any],
-        caller: Caller,
+        self, request: ScoreRequest, numbers: Sequence[int], state: Mapping[str, Any], cancelled: Event
     ) -> list[list[CallResult]]:
         """Call the rewards: one result for each, or with `one_by_one` one result for each row.
 
         Args:
             numbers: the rows' numbers in the batch.
             state: what rewards get as trainer_state.
+            cancelled: set when the client hangs up.
         """
         limit_s = self.limits.max_deadline_s
         end = time.monotonic() + min(request.budget_s or limit_s, limit_s)
@@ -154,7 +152,7 @@ class ServedRewards:
                 batch_timeout_s=left_s,
                 max_workers=None if request.one_by_one else 1,
                 count_waiting=True,
-                caller=caller,
+                cancelled=cancelled,
             )
             for number, index in enumerate(indices):
                 own = group_results[number * items.calls : (number + 1) * items.calls]

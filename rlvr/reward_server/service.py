@@ -6,6 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 from rlvr.config.specs import RewardSpec
@@ -17,7 +18,7 @@ from rlvr.reward_server.server_metrics import Metrics
 from rlvr.scoring.call_result import CallResult
 from rlvr.scoring.registry import environment_info
 from rlvr.verifiers.code import detect_capabilities
-from rlvr.workers.pool import Caller, WorkerPool
+from rlvr.workers.pool import WorkerPool
 
 
 class RewardService:
@@ -80,7 +81,7 @@ class RewardService:
             "sandbox": detect_capabilities().describe(),
         }
 
-    def score(self, request: ScoreRequest, caller: Caller) -> dict[str, Any]:
+    def score(self, request: ScoreRequest, cancelled: Event) -> dict[str, Any]:
         started = time.perf_counter()
         count = len(request.completions)
         self.limits.check_rows(count)
@@ -90,7 +91,7 @@ class RewardService:
         self.rewards.check(request.rewards, request.columns)
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
-        scored = self.rewards.score(request, numbers, state, caller)
+        scored = self.rewards.score(request, numbers, state, cancelled)
         for reward, results in zip(request.rewards, scored, strict=True):
             values = _values(results, count)
             self._count(reward.name, results, values)
@@ -111,9 +112,9 @@ class RewardService:
                     add("grpo_figure_sum_total", figure, by=value * rows_per_call)
                     add("grpo_figure_rows_total", figure, by=rows_per_call)
 
-    def judge(self, request: JudgeRequest, caller: Caller) -> dict[str, Any]:
+    def judge(self, request: JudgeRequest, cancelled: Event) -> dict[str, Any]:
         self.limits.check_rows(len(request.submissions))
-        return {"judgements": self.programs.judge(request, caller)}
+        return {"judgements": self.programs.judge(request, cancelled)}
 
 
 def _values(results: Sequence[CallResult], rows: int) -> list[float | None]:

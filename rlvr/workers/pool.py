@@ -24,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ from rlvr.workers.fork_server import (
 )
 from rlvr.workers.messages import encode, receive
 
-__all__ = ["OUT_OF_TIME", "Caller", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
+__all__ = ["OUT_OF_TIME", "StartError", "Status", "TaskResult", "WorkerError", "WorkerPool"]
 
 OUT_OF_TIME = "the time for this batch ran out"
 CANCELLED = "the call was cancelled"
@@ -48,20 +48,7 @@ _CANCEL_S = 0.2  # in which a cancelled call ends
 Status = Literal["done", "raised", "timeout", "crashed", "unavailable"]
 
 
-@dataclass(frozen=True)
-class Caller:
-    """On whose behalf workers are called.
-
-    Attributes:
-        name: callers with different names get workers in turn.
-        cancelled: set from any thread when nothing waits for the results any more.
-    """
-
-    name: str = ""
-    cancelled: threading.Event = field(default_factory=threading.Event)
-
-
-_NO_CALLER = Caller()
+_NEVER = threading.Event()  # of calls that nobody cancels
 
 
 @dataclass(frozen=True)
@@ -119,8 +106,7 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._fork_server: ForkServer | None = None
         self._free: deque[_Worker] = deque()
-        self._queue: list[_WorkerRequest] = []
-        self._turns: dict[str, int] = {}  # of callers: when each was last served, while others wait
+        self._queue: deque[_WorkerRequest] = deque()
 
     def map(
         self,
@@ -130,7 +116,7 @@ class WorkerPool:
         batch_timeout_s: float | None = None,
         max_workers: int | None = None,
         count_waiting: bool = False,
-        caller: Caller = _NO_CALLER,
+        cancelled: threading.Event = _NEVER,
     ) -> list[TaskResult]:
         """Call the function with each item; results are in the order of the items.
 
@@ -140,19 +126,19 @@ class WorkerPool:
             batch_timeout_s: wall time of all items; unfinished ones are "unavailable".
             max_workers: number of workers to use. With 1, successive calls get the same worker while it lives.
             count_waiting: start the batch's timeout now, not when a worker is free.
-            caller: by default one that does not cancel.
+            cancelled: set from any thread when nothing waits for the results any more.
         """
         timeout = math.inf if batch_timeout_s is None else batch_timeout_s
         deadline = time.monotonic() + timeout
         count = min(max_workers or self.processes, len(items))
         try:
-            workers = self._acquire(count, caller, deadline if count_waiting else math.inf)
+            workers = self._acquire(count, cancelled, deadline if count_waiting else math.inf)
         except WorkerError as error:
             return [TaskResult("unavailable", why=str(error))] * len(items)
         end = deadline if count_waiting else time.monotonic() + timeout
         batch, why = _Batch(len(items), workers, timeout_s), OUT_OF_TIME
         try:
-            while (batch.queue or batch.running) and time.monotonic() < end and not caller.cancelled.is_set():
+            while (batch.queue or batch.running) and time.monotonic() < end and not cancelled.is_set():
                 while batch.idle and batch.queue:
                     worker, index = batch.idle.pop(), batch.queue.popleft()
                     try:
@@ -174,7 +160,7 @@ class WorkerPool:
             for worker in batch.running:
                 worker.disconnect()
             self._release(workers)
-        why = CANCELLED if caller.cancelled.is_set() else why
+        why = CANCELLED if cancelled.is_set() else why
         return [result or TaskResult("unavailable", why=why) for result in batch.results]
 
     def launch(self) -> None:
@@ -229,7 +215,7 @@ class WorkerPool:
         self._fork_server = None
         self._free.clear()
         while self._queue:
-            self._queue.pop().ready.set()
+            self._queue.popleft().ready.set()
 
     def _discard(self, fork_server: ForkServer) -> None:
         """Close a fork server; the next call starts another one."""
@@ -238,14 +224,14 @@ class WorkerPool:
                 self._detach()
         fork_server.close()
 
-    def _acquire(self, count: int, caller: Caller = _NO_CALLER, deadline: float = math.inf) -> list[_Worker]:
+    def _acquire(self, count: int, cancelled: threading.Event = _NEVER, deadline: float = math.inf) -> list[_Worker]:
         """Take between 1 and `count` free workers; none if all are busy until the deadline, or the call is cancelled.
 
-        Threads of one caller are served in the order of their calls. One thread is woken for a free worker, not all.
+        Threads are served in the order of their calls. One thread is woken for a free worker, not all.
         """
         with self._lock:
             fork_server = self._ensure_fork_server()
-        request = _WorkerRequest(max(count, 1), caller.name)
+        request = _WorkerRequest(max(count, 1))
         try:
             fork_server.wait(self.start_s)
             with self._lock:
@@ -254,7 +240,7 @@ class WorkerPool:
                 self._queue.append(request)
                 self._assign_workers()
             try:
-                while not request.ready.is_set() and not caller.cancelled.is_set() and time.monotonic() < deadline:
+                while not request.ready.is_set() and not cancelled.is_set() and time.monotonic() < deadline:
                     request.ready.wait(min(_CANCEL_S, max(deadline - time.monotonic(), 0.0)))
             finally:
                 with self._lock:
@@ -271,15 +257,11 @@ class WorkerPool:
         return request.workers
 
     def _assign_workers(self) -> None:
-        """Give free workers to the callers in turn, first to the one that was served longest ago. Holds the lock."""
+        """Give free workers to the calls in their order. The thread holds the lock."""
         while self._free and self._queue:
-            request = min(self._queue, key=lambda request: self._turns.get(request.caller, -1))
-            self._queue.remove(request)
-            self._turns[request.caller] = max(self._turns.values(), default=-1) + 1
+            request = self._queue.popleft()
             request.workers = [self._free.popleft() for _ in range(min(request.count, len(self._free)))]
             request.ready.set()
-        if not self._queue:
-            self._turns.clear()
 
     def _release(self, workers: Sequence[_Worker]) -> None:
         with self._lock:
@@ -291,9 +273,8 @@ class WorkerPool:
 class _WorkerRequest:
     """A thread that waits for workers. `ready` is set when it has them, or will get none."""
 
-    def __init__(self, count: int, caller: str) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
-        self.caller = caller
         self.workers: list[_Worker] = []
         self.ready = threading.Event()
 

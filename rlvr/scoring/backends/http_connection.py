@@ -9,7 +9,6 @@ import socket
 import ssl
 import threading
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +68,7 @@ class ServerConnection:
         self.handshaking = threading.Lock()
         self.error = ""  # why the last request failed
         self.requests = 0  # in progress
-        # Servers give workers to clients in turn.
-        self._headers = {"Content-Type": "application/json", "Client-Id": uuid.uuid4().hex}
+        self._headers = {"Content-Type": "application/json"}
         if key is not None:
             self._headers["Authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlvr.workers.pool import Caller, WorkerError, WorkerPool
+from rlvr.workers.pool import WorkerError, WorkerPool
 from tests.support.processes import runs, wait_until
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -47,8 +47,6 @@ def act(item):
         raise ValueError("no good")
     if what == "pid":
         return os.getpid()
-    if what == "now":
-        return time.monotonic()
     if what == "tracked":
         return len(gc.get_objects()), gc.isenabled()
     if what == "environment":
@@ -205,35 +203,13 @@ def test_a_closed_pool_stays_closed(program: str) -> None:
 @pytest.mark.parametrize("waiting", [False, True])
 def test_a_cancelled_call_frees_its_worker(pool: WorkerPool, waiting: bool) -> None:
     workers = pool._acquire(2) if waiting else []
-    caller = Caller()
-    threading.Timer(0.3, caller.cancelled.set).start()
+    cancelled = threading.Event()
+    threading.Timer(0.3, cancelled.set).start()
     begun = time.monotonic()
-    assert statuses(pool, [["spin"]] * 3, 60.0, caller=caller) == ["unavailable"] * 3
+    assert statuses(pool, [["spin"]] * 3, 60.0, cancelled=cancelled) == ["unavailable"] * 3
     assert time.monotonic() - begun < 40
     pool._release(workers)
     assert pool.load() == (0, 0) and statuses(pool, [["echo", 1]] * 2) == ["done"] * 2
-
-
-def test_callers_get_workers_in_turn(program: str) -> None:
-    pool = WorkerPool(program, processes=1)
-    served: dict[float, str] = {}
-
-    def work(name: str) -> None:
-        (outcome,) = pool.map([["now"]], timeout_s=5.0, caller=Caller(name))
-        served[outcome.value] = name
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in ("many", "many", "many", "many", "one", "other")]
-    (first,) = pool._acquire(1)
-    for number, thread in enumerate(threads):
-        thread.start()
-        until = time.monotonic() + 60
-        while pool.load() != (1, number + 1) and time.monotonic() < until:
-            time.sleep(0.001)
-    pool._release([first])
-    for thread in threads:
-        thread.join()
-    pool.close()
-    assert [served[moment] for moment in sorted(served)] == ["many", "one", "other", "many", "many", "many"]
 
 
 def test_closing_ends_calls_of_other_threads(program: str) -> None:
@@ -303,7 +279,7 @@ def test_all_processes_end_with_the_caller(program: str, tmp_path: Path, ending:
     program = f"""
 import os, sys, threading, time
 sys.path[:0] = {[str(PROJECT), *sys.path]!r}
-from rlvr.workers.pool import Caller, WorkerError, WorkerPool
+from rlvr.workers.pool import WorkerPool
 pool = WorkerPool({program!r}, processes=2)
 print(pool.map([["pid"]], timeout_s=20.0)[0].value, pool._fork_server.process.pid, flush=True)
 threading.Thread(target=pool.map, args=([["spin"], ["spin"]],), kwargs=dict(timeout_s=100.0), daemon=True).start()
