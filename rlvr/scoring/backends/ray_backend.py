@@ -19,7 +19,7 @@ from typing import Any
 from rlvr.errors import Problem
 from rlvr.scoring.backends.base import RewardBackend, differing_file, merge_environments
 from rlvr.scoring.backends.local import call_item
-from rlvr.scoring.backends.ray_driver_client import RayDriverClient, open_driver, require_ray
+from rlvr.scoring.backends.ray_driver_client import RayDriverClient, require_ray
 from rlvr.scoring.batch import Encoding, RewardCall
 from rlvr.scoring.call_result import CallResult, merge_shards
 from rlvr.scoring.registry import worker_group
@@ -111,7 +111,7 @@ class RayRewardBackend(RewardBackend):
     def _open(self) -> RayDriverClient:
         with self._lock:
             if self._driver is None:
-                self._driver = open_driver(self.where)
+                self._driver = RayDriverClient(self.where)
             return self._driver
 
     def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> list[Problem]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -70,25 +69,13 @@ def _init(address: str) -> None:
                 ray.shutdown()
             cause = " ".join(str(error).split())[:600] or type(error).__name__
             if "ersion mismatch" in cause:
-                raise Refused(_version_mismatch(address, cause)) from error
+                what = f"The Ray cluster at {address} has other versions than this process. They must be the same"
+                raise Refused(f"{what}: {cause}") from error
             if "AuthToken" in captured() or type(error).__name__ == "AuthenticationError":
                 raise Refused(
                     f"The Ray cluster at {address} requires its token: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."
                 ) from error
             raise Unreachable(f"{address}: {cause}") from error
-
-
-def _version_mismatch(address: str, message: str) -> str:
-    """The fix for a cluster with other versions, from Ray's message."""
-    versions = re.findall(r"Ray: (\S+) Python: (\S+)", message)
-    if len(versions) != 2:
-        return f"The Ray cluster at {address} has other versions than this process: {message}"
-    (ray, python), (own_ray, own_python) = versions
-    fix = f"pip install 'ray=={ray}' here" if python == own_python else f"run this with Python {python}"
-    return (
-        f"The Ray cluster at {address} has Ray {ray} and Python {python}, but this process has Ray {own_ray} and "
-        f"Python {own_python}. They must be the same: {fix}, or start the cluster with the versions of this process."
-    )
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,8 +23,6 @@ RETRY_S = 0.5  # between attempts to reach a cluster
 MAX_WAIT_S = 86400.0
 NO_CLUSTER = "no Ray cluster answers"
 _ENVIRONMENT = ("HOME", "USER", "LOGNAME", "GRPO_RECIPES_CACHE")  # and RAY_*
-_drivers: dict[tuple[object, ...], RayDriverClient] = {}
-_lock = threading.Lock()
 
 
 def require_ray(subject: str, where: str) -> None:
@@ -50,12 +47,12 @@ def require_ray(subject: str, where: str) -> None:
 
 
 class RayDriverClient:
-    """Client of one driver, which all users in this process share; see `open_driver`."""
+    """Client of the driver of one cluster."""
 
-    def __init__(self, where: str, environment: Mapping[str, str]) -> None:
-        self.users = 0
+    def __init__(self, where: str) -> None:
         self.closed = False
-        settings = {"where": where, "environment": dict(environment)}
+        kept = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("RAY_")}
+        settings = {"where": where, "environment": kept}
         self.pool = WorkerPool(
             "rlvr.scoring.backends.ray_driver:prepare",
             processes=1,
@@ -101,33 +98,6 @@ class RayDriverClient:
         raise WorkerError(f"{NO_CLUSTER} ({cause})", "no-cluster")
 
     def close(self) -> None:
-        """End the process, unless there are other users."""
-        with _lock:
-            self.users -= 1
-            if self.users > 0:
-                return
-            self.closed = True
-            for key in [key for key, driver in _drivers.items() if driver is self]:
-                del _drivers[key]
+        """End the process."""
+        self.closed = True
         self.pool.close()
-
-
-def open_driver(where: str) -> RayDriverClient:
-    """The driver of a cluster, shared by its users in this process. Call `close` once for each call of this."""
-    environment = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT or name.startswith("RAY_")}
-    key = (where, *sorted(environment.items()))
-    with _lock:
-        if key not in _drivers:
-            _drivers[key] = RayDriverClient(where, environment)
-        driver = _drivers[key]
-        driver.users += 1
-        return driver
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _drivers.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
