@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from rlvr.config.sagemaker import SageMakerSettings
-from rlvr.errors import Problem
+from rlvr.errors import InputError
 from rlvr.sagemaker import aws, request
 
 
@@ -25,40 +25,25 @@ def current_role() -> str | None:
         return None
 
 
-def bucket_problems(settings: SageMakerSettings) -> list[Problem]:
-    """Check the bucket before anything is uploaded. The service checks the role and the quotas itself."""
-    s3 = aws.client("s3", settings.region)
-    bucket = str(request.bucket_of(settings))
-    try:
-        answer = s3.head_bucket(Bucket=bucket)
-    except Exception as error:
-        code = aws.error_code(error)
-        if code in ("404", "NoSuchBucket"):
-            if settings.bucket is None:
-                return []  # `make_default_bucket` creates it
-            kind = "bucket-not-found"
-            message = (
-                f"There is no bucket {bucket}. Create it with `aws s3 mb s3://{bucket} --region {settings.region}`, or "
-                "leave bucket out to use the account's default SageMaker bucket."
-            )
-        elif code in ("403", "AccessDenied"):
-            kind = "bucket-access-denied"
-            message = f"You may not use the bucket {bucket}: it may be another account's. Name your own (--bucket)."
-        elif code in ("301", "PermanentRedirect"):
-            kind = "bucket-in-another-region"
-            message = f"The bucket {bucket} is not in {settings.region}. Use a bucket of that region."
-        else:
-            with aws.translate_errors(f"Checking the bucket {bucket}"):
-                raise
-        return [Problem(message, kind=kind, key="bucket")]
+def check_bucket(settings: SageMakerSettings) -> None:
+    """Check the recipe's bucket before anything is uploaded. The service checks the role and the quotas itself.
+
+    Raises:
+        InputError: you can't use the bucket, or it is in another region than the job.
+    """
+    bucket = settings.bucket
+    if bucket is None:
+        return
+    with aws.translate_errors(f"Checking the bucket {bucket}"):
+        answer = aws.client("s3", settings.region).head_bucket(Bucket=bucket)
     region = answer.get("BucketRegion") or settings.region
-    if region == settings.region:
-        return []
-    message = (
-        f"The bucket {bucket} is in {region}, but the job runs in {settings.region}, and SageMaker reads only its own "
-        f"region. Use a bucket in {settings.region}, or --region {region}."
-    )
-    return [Problem(message, kind="bucket-in-another-region", key="bucket")]
+    if region != settings.region:
+        raise InputError(
+            f"The bucket {bucket} is in {region}, but the job runs in {settings.region}, and SageMaker reads only its "
+            f"own region. Use a bucket in {settings.region}, or --region {region}.",
+            kind="bucket-in-another-region",
+            key="bucket",
+        )
 
 
 def make_default_bucket(s3: Any, settings: SageMakerSettings) -> None:

@@ -90,7 +90,8 @@ class JobPlan:
 
     def check(self) -> None:
         """Raise all problems as one InputError."""
-        raise_problems(self.problems)
+        if self.problems:
+            raise InputError(problems=self.problems)
 
     def as_dict(self) -> dict[str, Any]:
         """The request, the files and the problems, for JSON; no request that holds a secret."""
@@ -167,12 +168,6 @@ class JobPlan:
         ]
         rest = len(files) - sum(counts[top] for top, _ in largest)
         return lines + ([f"  {'':<13}{'':>9}  and {rest} more (--files lists all)"] if rest else [])
-
-
-def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError for all problems, if there are any."""
-    if problems:
-        raise InputError(problems=problems)
 
 
 def make_plan(

@@ -17,9 +17,9 @@ from typing import Any
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE, Identity
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws, request
-from rlvr.sagemaker.account import bucket_problems, make_default_bucket
+from rlvr.sagemaker.account import check_bucket, make_default_bucket
 from rlvr.sagemaker.job import DONE, RECORD, TrainingJob, find_job, write_record
-from rlvr.sagemaker.plan import JobPlan, raise_problems
+from rlvr.sagemaker.plan import JobPlan
 
 EXPERIMENT = "experiment.json"
 
@@ -70,7 +70,7 @@ def upload_job(plan: JobPlan, overrides: tuple[str, ...] = (), *, allow_duplicat
         duplicate = find_running_duplicate(plan)
         if duplicate is not None:
             raise AlreadyRunning(duplicate)
-    raise_problems(bucket_problems(plan.settings))
+    check_bucket(plan.settings)
     s3 = aws.client("s3", job.region)
     version = _check_experiment(s3, job, plan)
     experiment = {"job": job.name, "root": job.root, "submitted": job.submitted, **job.identity}

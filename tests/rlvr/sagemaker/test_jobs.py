@@ -181,8 +181,7 @@ def test_a_missing_bucket_is_reported_before_anything_is_uploaded(
     missing = as_of(made, tmp_path / "runs" / "demo", bucket="gone-bucket")
     with pytest.raises(InputError) as caught:
         submission.submit(missing)
-    assert [problem.kind for problem in caught.value.problems] == ["bucket-not-found"]
-    assert "aws s3 mb s3://gone-bucket" in str(caught.value)
+    assert caught.value.kind == "bucket-not-found" and "gone-bucket" in str(caught.value)
     assert names_in(f"s3://{BUCKET}/grpo-recipes") == []
 
 
@@ -420,17 +419,6 @@ def test_lines_that_arrive_while_another_stream_fails_are_shown_once(
         streams.read()
     monkeypatch.setattr(streams, "_names", lambda: names)
     assert [line.text for line in streams.read()] == ["from 1", "from 2"]
-
-
-def test_the_log_of_a_job_that_ended_long_ago_is_shown_without_waiting(planned: plan.JobPlan) -> None:
-    submitted = submission.submit(planned)
-    log(submitted.name, "algo-1-1700000000", "the last line")
-    set_status(submitted.name, "Completed", last_modified_time="2026-01-01 00:00:00")
-    started_at = time.monotonic()
-    events = list(follow.watch(submitted, poll_s=0.05, settle_s=60.0))
-    assert time.monotonic() - started_at < 30
-    assert [event.text for event in events if isinstance(event, follow.LogLine)] == ["the last line"]
-    assert isinstance(events[-1], follow.JobEnd)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
