@@ -26,21 +26,15 @@ FIXES: Mapping[Status, str] = {
 }
 CHAT_FIX = 'Completions of a chat task are lists of messages: read the text with completion[-1]["content"].'
 TEXT_FIX = "These completions are text, not lists of messages: `rlvr.completion_text(completion)` reads both."
-EXIT_FIX = "A reward must not end its process: return 0.0 for a wrong answer, or None if it can't score a row."
 # Of a function that raised for all rows of a batch.
 ALL_ROWS_FIX = (
     "No single completion is the cause, so correct the reward. Return None for failures of its own, such as a server "
     "that is down."
 )
-FILE_FIX = "Relative paths are taken from the working directory. Beside the reward, write Path(__file__).parent / NAME."
-INPUT_FIX = "A reward can't read from the terminal: remove input(), or pass the value as an option of the recipe."
 # Parts of messages, each with its fix.
 ADVICE = {
     "'list'": CHAT_FIX,
     "string indices must be integers": TEXT_FIX,
-    " raised SystemExit": EXIT_FIX,
-    " raised FileNotFoundError": FILE_FIX,
-    " raised EOFError: EOF when reading a line": INPUT_FIX,
     " raised ModuleNotFoundError": MODULE_FIX,
 }
 Outcome = tuple[CallResult, list[RewardFailure]]  # of a reward and a batch: its values are numbers or None

@@ -21,7 +21,7 @@ from rlvr.config.specs import RewardSpec
 from rlvr.data.task import OPENED
 from rlvr.reward_audit.reward_call import reward_arguments
 from rlvr.scoring.call_result import RewardFailure
-from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, EXIT_FIX, FILE_FIX, FIXES, INPUT_FIX, TEXT_FIX, report
+from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, FIXES, TEXT_FIX, report
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import MODULE_FIX, Reward
 from rlvr.scoring.scorer import Scorer
@@ -596,9 +596,6 @@ def test_a_report_quotes_the_first_of_each_kind_with_its_fix_and_counts_the_othe
     [
         ("AttributeError: 'list' object has no attribute 'split'", CHAT_FIX),
         ("TypeError: string indices must be integers, not 'str'", TEXT_FIX),
-        ("The reward a raised SystemExit: 1, at row 0", EXIT_FIX),
-        ("The reward a raised FileNotFoundError: [Errno 2] No such file or directory: 'x.json'", FILE_FIX),
-        ("The reward a raised EOFError: EOF when reading a line", INPUT_FIX),
         ("The reward a raised ModuleNotFoundError: No module named 'neighbour'", MODULE_FIX),
         ("The reward a raised KeyError: 'gold'", ALL_ROWS_FIX),
     ],
