@@ -100,16 +100,8 @@ def merge_shards(shards: Sequence[tuple[CallResult, Sequence[int]]]) -> CallResu
 
 def spread(result: CallResult, rows: Sequence[int], count: int) -> CallResult:
     """The result of a call with some rows of a batch of `count`, with None in the other rows."""
-
-    def fill(part: Sequence[Any]) -> list[Any]:
-        placed = dict(zip(rows, part, strict=True))
-        return [placed.get(row) for row in range(count)]
-
-    notes = [
-        (what, name, fill(content) if what == "extra" and len(content) == len(rows) else content)
-        for what, name, content in result.notes
-    ]
-    return CallResult(fill(result.values), notes=notes)
+    others = sorted(set(range(count)) - set(rows))
+    return _merge([(result, rows), (CallResult([None] * len(others)), others)])
 
 
 def merge_rows(results: Sequence[CallResult]) -> CallResult:

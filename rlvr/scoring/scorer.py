@@ -55,7 +55,6 @@ from rlvr.workers.pool import OUT_OF_TIME, WorkerError
 
 _log = logging.getLogger(__name__)
 START_TIMEOUT_S = 300.0  # for a worker's imports (torch on a busy file system), or for a server to boot
-SHORT_START_TIMEOUT_S = 15.0  # after another remote backend has not started in time
 # Keyword arguments of TRL's call that are no columns of the data.
 FROM_TRL = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 SLOW_BATCH_S = 30.0  # after which the terminal names the rewards that have not returned
@@ -187,8 +186,6 @@ class Scorer:
 
         with _in_threads([partial(start, *pair) for pair in remote]):
             pass
-        for _, backend in remote if failures else []:
-            backend.start_timeout_s = min(backend.start_timeout_s, SHORT_START_TIMEOUT_S)
         in_order = sorted(failures, key=lambda failure: failure[0])
         return [([self.rewards[index] for index in indices], error) for indices, error in in_order]
 

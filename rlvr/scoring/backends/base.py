@@ -28,7 +28,7 @@ class RewardBackend(Protocol):
             backend of its own. Else all rewards of one `where` share a backend.
         calls_together: whether it gets the calls of all its rewards at once. Else it gets one reward after the other,
             and each reward has an equal share of the batch's time.
-        start_timeout_s: seconds that `start` may wait. A scorer lowers it after another backend failed to start.
+        start_timeout_s: seconds that `start` may wait.
         waits_for_service: whether `start` waits for a service that can't be reached. If it answers that it is not
             ready yet, `start` waits in any case.
     """

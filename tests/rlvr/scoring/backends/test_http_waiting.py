@@ -264,10 +264,3 @@ def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
             err += capsys.readouterr().err
     (line,) = [line for line in err.splitlines() if "--config" in line]
     assert late in line and any(name in line for name in NAMES) and err.count("\n") <= 2, err
-
-
-def test_the_start_timeout_is_short_after_a_previous_timeout(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr.scoring.scorer.SHORT_START_TIMEOUT_S", 0.2)
-    with scorer(f"http://127.0.0.1:{free_port}", start_timeout_s=0.5) as scoring:
-        assert len(scoring.connect()) == 2, "groups of rewards, which wait at the same time"
-        assert [backend.start_timeout_s for _, backend in scoring._backends] == [0.2, 0.2]
