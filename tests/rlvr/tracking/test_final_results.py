@@ -151,7 +151,9 @@ def test_a_dead_server_and_a_deleted_run_are_reported(run_dir: Path, monkeypatch
     assert error.value.kind == "run-not-found"
     remember_run(run_dir, "mlflow", run_id=run["run_id"])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://u:hush@127.0.0.1:1")
-    assert add_results(run_dir, run_dir) == ["Not sent to MLflow at http://127.0.0.1:1: it refuses connections."]
+    assert add_results(run_dir, run_dir) == [
+        "Not sent to MLflow at http://127.0.0.1:1: it fails (ConnectionRefusedError: [Errno 111] Connection refused)."
+    ]
 
 
 def test_the_store_of_a_run_is_beside_it_from_any_working_directory(

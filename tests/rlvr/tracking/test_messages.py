@@ -33,10 +33,10 @@ def test_a_password_in_a_message_is_redacted(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("uri", "words", "why"),
     [
-        ("sqlite:////proc/nowhere/mlflow.db", "there is no such folder", "a folder that can't be made"),
-        ("http://no-such-host.invalid", "unknown host name", "a misspelt server"),
-        ("http://127.0.0.1:1", "refuses connections", "no server"),
-        ("forbids", "HTTP status 403", "no permission, said by a proxy"),
+        ("sqlite:////proc/nowhere/mlflow.db", "No such file or directory", "a folder that can't be made"),
+        ("http://no-such-host.invalid", "Name or service not known", "a misspelt server"),
+        ("http://127.0.0.1:1", "Connection refused", "no server"),
+        ("forbids", "error code 403", "no permission, said by a proxy"),
     ],
 )
 def test_errors_of_libraries_become_short_causes(uri: str, words: str, why: str, server: Server) -> None:
