@@ -1,7 +1,7 @@
 """Make a table of many runs from their records.
 
     python scripts/results.py runs/*                              # in the terminal
-    python scripts/results.py runs/* --markdown --out table.md    # or --csv, --json
+    python scripts/results.py runs/* --markdown --out table.md    # or --json, with every field
     python scripts/results.py --readme    # write the tables in README.md and recipes/README.md from results/
 
 Give run directories or files of records. A run without a record, or with one that was changed, is left out with the
@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=console.HelpFormatter)
     parser.add_argument("runs", type=Path, nargs="*", metavar="RUN", help="output_dir of a run, or a record")
     form = parser.add_mutually_exclusive_group()
-    for name in ("csv", "markdown", "json"):
+    for name in ("markdown", "json"):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, help=f"print {name}")
     form.add_argument("--readme", action="store_true", help="write README.md's table and recipes/README.md")
     parser.add_argument("--out", type=Path, metavar="FILE", help="file to write; default: standard output")
@@ -49,8 +49,8 @@ def main(words: Sequence[str] | None = None) -> int:
             (root / name).write_text(page, encoding="utf-8")
             console.info(name)
         return 1 if problems else 0
-    if options.form in ("csv", "json"):
-        text = {"csv": result_table.as_csv, "json": result_table.as_json}[options.form](results)
+    if options.form == "json":
+        text = result_table.as_json(results)
     else:
         text = result_table.as_text(results, markdown=options.form == "markdown")
     if options.out is None:

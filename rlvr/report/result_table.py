@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +14,7 @@ from rlvr.artifacts.evaluation import Difference, Estimate, Evaluation, Score
 from rlvr.artifacts.evaluation_summary import ABSENT, gain_cell
 from rlvr.artifacts.result_record import FILE, ResultRecord, find_faults, read_record
 from rlvr.errors import InputError
-from rlvr.formatting import count, flatten, mapping, p_value_text, percent, visible
+from rlvr.formatting import count, mapping, p_value_text, percent, visible
 
 KEPT = ("run", "accuracy", "gain (95 % interval)", "not judged")  # columns that stay, even if all runs agree
 LEADING = ("model", "recipe", "task", "rows")  # of the line above a table
@@ -177,19 +175,6 @@ def _options(task: Mapping[str, Any]) -> str:
         return " + ".join(f"{label}: {_options(part)}" for label, part in tasks.items())
     options = ", ".join(f"{key} {value}" for key, value in task.items() if key != "name")
     return f"{task['name']}{f' ({options})' if options else ''}".replace("\n", " ⏎ ")
-
-
-def as_csv(results: Sequence[Result]) -> str:
-    """A line for each run, with every field of its record under its dotted name."""
-    rows = [
-        {"run": result.run, "faults": " ".join(result.faults), **dict(flatten(asdict(result.record)))}
-        for result in results
-    ]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue().rstrip("\n")
 
 
 def as_json(results: Sequence[Result]) -> str:
