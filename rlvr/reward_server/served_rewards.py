@@ -6,9 +6,7 @@ A request names rewards and may set options. It cannot add a file or code. One w
 
 from __future__ import annotations
 
-import functools
 import inspect
-import json
 import os
 import pickle
 import time
@@ -20,14 +18,13 @@ from typing import Any, NamedTuple
 
 from rlvr.config.specs import RewardSpec
 from rlvr.data.task import ENDED, FROM_TRAINER
-from rlvr.errors import InputError
 from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import RequestedReward, ScoreRequest
 from rlvr.reward_server.server_worker import served_item
 from rlvr.scoring.call_result import CallResult
-from rlvr.scoring.registry import load_reward, load_rewards, worker_group
+from rlvr.scoring.registry import check_options, load_rewards, worker_group
 from rlvr.scoring.reward import Reward, label_of
-from rlvr.scoring.signature import parameters
+from rlvr.scoring.signature import named_parameters, parameters
 from rlvr.scoring.source_files import digest_of
 from rlvr.workers.pool import WorkerPool
 
@@ -57,8 +54,6 @@ class ServedRewards:
         self.limits = limits
         local = [replace(spec, where=None) for spec in specs]
         self.rewards = load_rewards(local) if local else []
-        # Only valid options are cached: lru_cache keeps no exceptions.
-        self._check_options = functools.lru_cache(maxsize=256)(self._load_with_options)
         self._served: dict[str, _ServedReward] = {}
         groups: dict[str, list[RewardSpec]] = {}
         for reward, spec in zip(self.rewards, local, strict=True):
@@ -85,7 +80,11 @@ class ServedRewards:
         ]
 
     def check(self, selection: Sequence[RequestedReward], columns: Mapping[str, Any]) -> None:
-        """Check that this server serves the rewards, with these options and columns."""
+        """Check that this server serves the rewards, with these options and columns.
+
+        Raises:
+            RequestError, InputError: it does not, or an option is invalid.
+        """
         reserved = sorted((FROM_TRAINER - {"completion_ids", ENDED}) & columns.keys())
         if reserved:
             message = f"{reserved[0]} is not a column: give it next to `columns`, not in it."
@@ -100,24 +99,17 @@ class ServedRewards:
             options = own if selected.options is None else selected.options
             values = {name: columns[name] for name in columns.keys() & parameters(served.reward.function).keys()}
             if options != own:
-                self._check_options(selected.name, json.dumps(options, sort_keys=True))
+                function = served.reward.function
+                if not inspect.isfunction(function) or function.__name__ != served.reward.label:
+                    # A factory made it: for each client another one would be made, and kept.
+                    message = f"The reward {selected.name} was made with other options at the server's start: {own}."
+                    raise RequestError(422, message, kind="fixed-options")
+                known = named_parameters(function, required=False)
+                check_options("reward", selected.name, served.reward.label, options, known)
                 values |= options
             elif "time_s" in values and "time_factor" in own:
                 values.setdefault("time_factor", own["time_factor"])
             self.limits.check_options(f"The reward {selected.name}", values)
-
-    def _load_with_options(self, name: str, options_json: str) -> None:
-        """Check options, as JSON, that differ from those that the server was started with."""
-        served, options = self._served[label_of(name)], json.loads(options_json)
-        function = served.reward.function
-        if not inspect.isfunction(function) or function.__name__ != served.reward.label:
-            # A factory made it: for each client another one would be made, and kept.
-            message = f"The reward {name} was made with other options at the server's start: {served.options}."
-            raise RequestError(422, message, kind="fixed-options")
-        try:
-            load_reward(RewardSpec(served.reward.name, options=options))
-        except InputError as error:
-            raise RequestError(422, str(error), kind=error.kind) from error
 
     def score(
         self, request: ScoreRequest, numbers: Sequence[int], state: Mapping[str, Any], cancelled: Event
