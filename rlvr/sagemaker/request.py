@@ -18,14 +18,13 @@ from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
-from rlvr.errors import InputError, Problem
+from rlvr.errors import Problem
 from rlvr.estimates.machines import INSTANCES
-from rlvr.sagemaker import cloudwatch_metrics, images, reward_hosts
+from rlvr.sagemaker import aws, cloudwatch_metrics, images, reward_hosts
 
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape
 
-NOT_INSTALLED = "boto3 is not installed: pip install -e '.[sagemaker]' -c constraints.txt"
 TAG = "grpo-recipes"
 RECIPE_TAG = "grpo-recipes:recipe"
 MAX_BASE_NAME = 47  # a job name has at most 63 characters, and the timestamp takes 16
@@ -219,11 +218,10 @@ def _request_shape() -> StructureShape:
     Raises:
         InputError: botocore is not installed.
     """
-    try:
+    with aws.translate_errors("Reading the limits of SageMaker"):
         import botocore.session
         from botocore.model import ServiceModel
-    except ImportError as error:
-        raise InputError(NOT_INSTALLED, kind="missing-package") from error
+
     loader = botocore.session.get_session().get_component("data_loader")
     model = ServiceModel(loader.load_service_model("sagemaker", "service-2"), "sagemaker")
     shape: StructureShape = model.operation_model("CreateTrainingJob").input_shape

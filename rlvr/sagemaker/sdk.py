@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 _NO_TELEMETRY = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}}}
 
 
-def make_model_trainer(plan: JobPlan) -> ModelTrainer:
-    """See `rlvr.sagemaker.model_trainer`."""
+def model_trainer(plan: JobPlan) -> ModelTrainer:
+    """A ModelTrainer of the SageMaker Python SDK whose `train()` submits the plan's request.
+
+    `train()` uploads the plan's files first, so the plan must still be open. The job's name is the plan's with another
+    time, and all other commands of this project find the job by it.
+
+    Raises:
+        InputError: the plan has problems, or the SDK is not installed. `train()` raises it for problems of the account.
+    """
     try:
         from sagemaker.core.helper.session_helper import Session
         from sagemaker.core.training import configs

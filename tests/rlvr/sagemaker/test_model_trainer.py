@@ -1,4 +1,4 @@
-"""rlvr.sagemaker.model_trainer: the SDK's `train()` sends the request that `submit` would send."""
+"""rlvr.sagemaker.sdk.model_trainer: the SDK's `train()` sends the request that `submit` would send."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from rlvr.errors import InputError
-from rlvr.sagemaker import aws, job, model_trainer
+from rlvr.sagemaker import aws, job
 from rlvr.sagemaker.plan import JobPlan, make_plan
+from rlvr.sagemaker.sdk import model_trainer
 from tests.conftest import REPOSITORY
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
