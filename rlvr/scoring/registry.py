@@ -194,11 +194,6 @@ def worker_group(function: Callable[..., Any]) -> str | None:
     return group if isinstance(group, str) else None
 
 
-def runs_in_trainer(function: Callable[..., Any]) -> bool:
-    """Whether a reward function has the attribute `run_in_trainer`: it needs the training process itself."""
-    return getattr(function, "run_in_trainer", False) is True
-
-
 def environment_info(rewards: Sequence[Reward]) -> dict[str, str]:
     """What scores depend on beside the arguments, on this machine, by a short name.
 

@@ -195,7 +195,7 @@ class Scorer:
 
     def warnings(self) -> list[Problem]:
         """What is wrong with the remote services, though rewards can be called; known after `connect`."""
-        return [each for _, backend in self._backends for each in (*backend.warnings(), *backend.absent_services())]
+        return [warning for _, backend in self._backends for warning in backend.warnings()]
 
     def score(
         self,

@@ -9,7 +9,7 @@ from inspect import signature
 from rlvr.config.reward_location import BACKENDS
 from rlvr.scoring.backends.base import RewardBackend
 from rlvr.scoring.environment_reward import ENVIRONMENTS
-from rlvr.scoring.registry import runs_in_trainer, worker_group
+from rlvr.scoring.registry import worker_group
 from rlvr.scoring.reward import Reward
 
 
@@ -32,8 +32,8 @@ def make_backends(rewards: Sequence[Reward], start_timeout_s: float) -> list[tup
 
 
 def _where(reward: Reward) -> str:
-    if reward.spec is None or runs_in_trainer(reward.function) or ENVIRONMENTS in signature(reward.function).parameters:
-        return "trainer"  # only this process has the function or the environments, or the function asks for it
+    if reward.spec is None or ENVIRONMENTS in signature(reward.function).parameters:
+        return "trainer"  # only this process has the function or the environments
     return reward.where or "local"
 
 

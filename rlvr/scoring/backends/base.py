@@ -77,10 +77,6 @@ class RewardBackend(Protocol):
         """Rewards that differ where they are called, each returned once; known after `start`."""
         return []
 
-    def absent_services(self) -> list[Problem]:
-        """Those of several that do not answer while others do; known after `start`. Batches report them themselves."""
-        return []
-
     def outage_s(self) -> float:
         """Seconds since a remote service last answered; 0 if it answered the last calls."""
         return time.monotonic() - self._outage_since if self._outage_since is not None else 0.0

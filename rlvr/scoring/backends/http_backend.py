@@ -82,11 +82,5 @@ class HttpRewardBackend(RewardBackend):
     def warnings(self) -> list[Problem]:
         return self._servers.warnings()
 
-    def absent_services(self) -> list[Problem]:
-        text = "A reward server does not answer, and the others do its work"
-        servers = self._servers.servers
-        absent = [server.error for server in servers if self._servers.has_healthy_peer(server) and server.error]
-        return [Problem(f"{text}: {error}.", "reward-server", "rewards", level="warning") for error in absent]
-
     def close(self) -> None:
         self._servers.close()

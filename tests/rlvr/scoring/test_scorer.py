@@ -134,16 +134,6 @@ def closes_output(completions, **kwargs):
 def leaves_processes(completions, **kwargs):
     child = subprocess.Popen(["sleep", "1000"])
     return [float(child.pid), float(os.getpid()), float(os.getppid())]
-
-class Model:
-    run_in_trainer = True
-    __name__ = "model"
-
-    def __call__(self, completions, **kwargs):
-        return [float(os.getpid())] * len(completions)
-
-def make_model():
-    return Model()
 '''
 )
 
@@ -308,7 +298,7 @@ def test_starting_does_not_wait_for_imports(tmp_path: Path) -> None:
 # Who runs where
 
 
-def test_functions_of_this_process_and_those_that_ask_for_it_run_in_the_trainer(puppets: Path) -> None:
+def test_functions_of_this_process_and_those_that_the_recipe_names_run_in_the_trainer(puppets: Path) -> None:
     def here(completions: list[str], **kwargs: Any) -> list[float]:
         return [float(os.getpid()) for _ in completions]
 
@@ -316,11 +306,10 @@ def test_functions_of_this_process_and_those_that_ask_for_it_run_in_the_trainer(
         load_reward(RewardSpec(f"{puppets}:process")),
         Reward("here", here),
         load_reward(RewardSpec(f"{puppets}:process", where="trainer")),
-        load_reward(RewardSpec(f"{puppets}:make_model")),
     ]
     with Scorer(rewards) as scoring:
         ((first, *others),) = said(scoring, ["a"]).values
-    assert others == [float(os.getpid())] * 3 and first != os.getpid()
+    assert others == [float(os.getpid())] * 2 and first != os.getpid()
 
 
 def test_a_reward_in_the_trainer_that_edits_messages_changes_them_for_itself_alone() -> None:
