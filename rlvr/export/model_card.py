@@ -38,7 +38,6 @@ from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, parse_recipe, read_run
 
 EXAMPLES = 5
-IMAGE = "curves.png"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _INTRODUCTION = (
     "{kind} {base}, trained with GRPO ([paper](https://huggingface.co/papers/2402.03300)) and verifiable rewards by "
@@ -62,7 +61,6 @@ def model_card(
     repo: str = "",
     *,
     base: str | None = None,
-    image: str | None = None,
     export: ExportRecord | None = None,
 ) -> str:
     """Write the card of a run's weights.
@@ -71,7 +69,6 @@ def model_card(
         kind: what is described: "adapter", "model" or "gguf".
         repo: the id of the repository that the code loads; without one, the folder is loaded by its name.
         base: the id of the base model on the hub, if the recipe names a folder.
-        image: the name of the file with the curves beside the card.
         export: the record of the export, if the weights were exported.
     """
     text = published_recipe(run)
@@ -85,7 +82,6 @@ def model_card(
         f"# {escape(name)}",
         _INTRODUCTION.format(kind=_KINDS[kind], base=link),
         *_result(run, export),
-        f"## Training\n\n![Reward, completion length and entropy over the steps]({image})" if image else "",
         _use(public, kind, repo or run.name, rows, export) if base or kind != "adapter" else "",
         f"## How it was trained\n\n{markdown_table(('', ''), list(_facts(public)))}",
         _recipe(text, attached=bool(repo)),

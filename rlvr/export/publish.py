@@ -19,8 +19,7 @@ from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.artifacts.sealed_json import file_digest
 from rlvr.errors import InputError, Problem
 from rlvr.export import hub
-from rlvr.export.curves_image import draw_curves
-from rlvr.export.model_card import IMAGE, hub_id, model_card, published_recipe
+from rlvr.export.model_card import hub_id, model_card, published_recipe
 from rlvr.export.settings import check_id
 from rlvr.export.upload import Files, is_part_of_model, read, scan, size
 from rlvr.formatting import byte_count, mapping
@@ -80,14 +79,11 @@ def prepare(folder: Path, repo: str, run_dir: Path | None = None) -> Publication
         folder /= str(run.status.get("saved") or ("adapter" if run.recipe.get("use_peft") else "model"))
     kind = _kind_of(folder)
     base = _base_of_adapter(folder) if kind == "adapter" else hub_id(run.recipe.get("model_name_or_path"))
-    image = draw_curves(run)
-    card = model_card(run, kind, repo, base=base, image=IMAGE if image else None, export=export)
+    card = model_card(run, kind, repo, base=base, export=export)
     files = {path.name: read(path, root) for path in sorted(folder.iterdir()) if is_part_of_model(path)}
     files |= {name: read(run.folder / name, run.folder) for name in _RECORDS if (run.folder / name).is_file()}
     digests = {name: file_digest(source) for name, source in files.items() if isinstance(source, Path)}
     files["README.md"] = card.encode("utf-8", "replace")
-    if image:
-        files[IMAGE] = image
     if run.recipe_text:
         files["recipe.yaml"] = published_recipe(run).encode()
     left_out = tuple(sorted(path.name for path in folder.iterdir() if path.name not in files))

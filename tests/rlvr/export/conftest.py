@@ -13,9 +13,7 @@ from huggingface_hub import close_session, constants
 from rlvr.artifacts.directory import write_json
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
 from rlvr.artifacts.result_record import ResultRecord
-from rlvr.export.curves_image import draw_curves
 from rlvr.export.publish import Publication, prepare
-from rlvr.report.run_reader import RunRecord
 from tests.support.hub_server import TOKEN, HubServer, served
 from tests.support.report_runs import write_run
 
@@ -29,22 +27,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
         close_session()
-
-
-@pytest.fixture(autouse=True)
-def shared_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw the same metrics once: most of these tests' time, otherwise."""
-    monkeypatch.setattr("rlvr.export.publish.draw_curves", _curves_of)
-
-
-_IMAGES: dict[str, bytes | None] = {}
-
-
-def _curves_of(run: RunRecord) -> bytes | None:
-    key = repr(run.metrics)
-    if key not in _IMAGES:
-        _IMAGES[key] = draw_curves(run)
-    return _IMAGES[key]
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ BREAKOUT = (
 
 
 def card_of(run: Path, kind: str = "adapter", repo: str = "acme/my-model") -> str:
-    return model_card(read_run(run), kind, repo, image="curves.png")
+    return model_card(read_run(run), kind, repo)
 
 
 def test_the_metadata_of_a_card_is_the_result_and_the_base(run: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_card_has_result_interval_settings_hashes_examples_and_limits(run: Pat
     write_json(run / "run.json", {**status, "reward_files": {"math_correctness": "4f" * 32}})
     text = card_of(run)
     assert "from 0.0 % to 77.8 %" in text and re.search(r"\| 95 % interval \| .* … .* \|", text)
-    assert "4f" * 32 in text and "![Reward" in text and "groups of 8 completions" in text
+    assert "4f" * 32 in text and "groups of 8 completions" in text
     assert "## Right answers (the first 5 of 7)" in text and "## Wrong answers (all)" in text
     assert text.count("<summary>row ") == 7
     assert "Measured on 9 rows of the test split" in text and "base in 4 bits" in text

@@ -25,7 +25,6 @@ FILES = {
     "README.md",
     "adapter_config.json",
     "adapter_model.safetensors",
-    "curves.png",
     "evaluation.json",
     "recipe.yaml",
 }
