@@ -111,6 +111,7 @@ def client(service: str, region: str | None, max_attempts: int = 8) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _cached_client(service: str, region: str | None, max_attempts: int, variables: tuple[tuple[str, str], ...]) -> Any:
+    import boto3
     from botocore.config import Config
 
     config = Config(
@@ -118,15 +119,7 @@ def _cached_client(service: str, region: str | None, max_attempts: int, variable
         max_pool_connections=MAX_THREADS,
         user_agent_extra="grpo-recipes",
     )
-    return _cached_session(variables).client(service, region_name=region, config=config)
-
-
-@functools.lru_cache(maxsize=4)
-def _cached_session(variables: tuple[tuple[str, str], ...]) -> Any:
-    """A session keeps the service models that it has read, which are megabytes of JSON."""
-    import boto3
-
-    return boto3.Session()
+    return boto3.Session().client(service, region_name=region, config=config)
 
 
 def split_uri(uri: str) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import INSTANCES
 from rlvr.formatting import byte_count
 from rlvr.sagemaker import cost, job_preflight, quotas, request
-from rlvr.sagemaker.reward_hosts import describe_reward_hosts, missing_key_warning
+from rlvr.sagemaker.reward_hosts import describe_reward_hosts
 from rlvr.sagemaker.secret_scan import find_secrets_in_request
 from rlvr.sagemaker.upload import JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
@@ -252,8 +252,7 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
     if settings.groups:
         result = job_preflight.check_for_hosts(recipe, settings)
         plan.processes = result.processes
-        warning = missing_key_warning(recipe, settings)
-        plan.preflight = [*([str(warning)] if warning is not None else []), *result.lines, *result.notes]
+        plan.preflight = [*result.lines, *result.notes]
         plan.costs = cost.cost_lines(settings, None if profile else result.estimate)
         problems += result.problems
     plan.problems = list({problem.message: problem for problem in [*problems, *files.problems]}.values())

@@ -69,23 +69,6 @@ def reward_host_problems(recipe: Recipe, settings: SageMakerSettings) -> list[Pr
     return problems
 
 
-def missing_key_warning(recipe: Recipe, settings: SageMakerSettings) -> Problem | None:
-    """A warning if a reward server outside the job gets no key. A proxy in front of it may let all requests pass."""
-    names = [
-        spec.name
-        for spec in recipe.rewards
-        if spec.where is not None
-        and any(one.startswith("http") and not one.startswith(JUDGE_URL) for one in addresses(spec.where))
-    ]
-    if not names or settings.rewards_key_secret_arn is not None:
-        return None
-    message = (
-        f"{', '.join(names)}: the job has no key for reward servers outside of it, which refuse requests without their "
-        "key. Store it in AWS Secrets Manager, and set sagemaker: {rewards_key_secret_arn: …} (docs/remote-rewards.md)."
-    )
-    return Problem(message, kind="missing-rewards-key", key="rewards_key_secret_arn", level="warning")
-
-
 def describe_reward_hosts(recipe: Recipe, settings: SageMakerSettings) -> str | None:
     """Where the rewards run, as one line of the plan; None if they run beside each training process."""
     judges = [group for group in settings.groups if group.role == "judge"]

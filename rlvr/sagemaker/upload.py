@@ -9,7 +9,6 @@ recipe is the resolved one, with the paths inside the job.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -33,8 +32,7 @@ ENTRY_SCRIPT = "scripts/run_finetuning.sh"
 
 # The training program, and its requirements by their names in the job.
 _FOLDERS = ("rlvr", "rewards", "tasks", "environments", "accelerate_configs")
-_FILES = ("run_grpo.py", ENTRY_SCRIPT)
-_OPTIONAL_FILES = ("scripts/serve_rewards.py",)
+_FILES = ("run_grpo.py", ENTRY_SCRIPT, "scripts/serve_rewards.py")
 _REQUIREMENTS = {
     "requirements.txt": "requirements.txt",
     "constraints.txt": "job-constraints.txt",
@@ -152,7 +150,6 @@ def _copy_project(code: Path, problems: list[Problem]) -> None:
         for path in _walk(PROJECT / name):
             _copy(path, code / path.relative_to(PROJECT))
     sources = {PROJECT / name: code / name for name in _FILES}
-    sources |= {PROJECT / name: code / name for name in _OPTIONAL_FILES if (PROJECT / name).is_file()}
     sources |= {CONTAINER / name: code / target for name, target in _REQUIREMENTS.items()}
     for source, target in sources.items():
         if source.is_file():
@@ -200,28 +197,7 @@ def _copy_plugin(kind: str, folder: str, name: str, code: Path, problems: list[P
     local = Path.cwd() / folder / f"{name}.py"
     if "." not in name and local.is_file():
         _copy(local, code / folder / f"{name}.py")  # as in a run, the working folder takes precedence over the project
-    elif "." in name:
-        module = name.partition(".")[0]
-        origin = _module_origin(module)
-        installed = origin is None or "site-packages" in origin.parts
-        near = origin is not None and any(origin.is_relative_to(root) for root in (Path.cwd(), PROJECT))
-        if near and not installed and not (code / module).exists():
-            message = (
-                f"The {kind} {name}: the package {module} in {origin} is not uploaded. Move the function into a file "
-                f"of {folder}/, or name its file (path/to/file.py:function)."
-            )
-            problems.append(Problem(message, kind="package-not-uploaded", key=kind))
     return name
-
-
-def _module_origin(module: str) -> Path | None:
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    if spec is None or not (spec.origin or spec.submodule_search_locations):
-        return None
-    return Path(spec.origin or next(iter(spec.submodule_search_locations or []))).resolve()
 
 
 def _relocate_data(

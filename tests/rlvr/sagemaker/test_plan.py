@@ -200,29 +200,12 @@ def test_each_secret_in_the_request_is_a_problem_that_does_not_repeat_it() -> No
     assert not re.search("hunter|hf_aB3", "".join(problem.message for problem in problems))
 
 
-GROUPS = "[{name: train, instance_type: ml.m5.xlarge}, {name: judges, instance_type: ml.m5.xlarge, role: judge}]"
-
-
-@pytest.mark.parametrize(
-    ("where", "secret", "warns", "why"),
-    [
-        ("http://judge:8000,https://judge.internal", None, True, "the job has no key for one of two"),
-        ("http://judge:8000", None, False, "the job draws the key of its own servers"),
-        ("http://judge.internal:8000", KEY_SECRET, False, "the job reads it"),
-    ],
-)
-def test_a_reward_server_outside_the_job_needs_its_key_in_a_secret(
-    where: str, secret: str | None, warns: bool, why: str
-) -> None:
-    hosts = ["--sagemaker.instance_groups", GROUPS] if "judge:" in where else SMALL
-    words = ["--rewards.math_correctness.where", where]
-    words += ["--sagemaker.rewards_key_secret_arn", secret] if secret is not None else []
-    with make_plan(DEMO, [*SETTINGS, *hosts, *words]) as plan:
-        assert plan.problems == [], "a server may need no key"
-        assert plan.request is not None
-        assert plan.request["Environment"].get("GRPO_REWARDS_KEY_SECRET_ARN") == secret
-        warnings = [line for line in plan.preflight if line.startswith("warning: ")]
-    assert len(warnings) == warns and all("rewards_key_secret_arn" in line for line in warnings), why
+def test_a_job_reads_the_key_of_reward_servers_outside_of_it_from_a_secret() -> None:
+    words = ["--rewards.math_correctness.where", "http://judge.internal:8000"]
+    words += ["--sagemaker.rewards_key_secret_arn", KEY_SECRET]
+    with make_plan(DEMO, [*SETTINGS, *SMALL, *words]) as plan:
+        assert plan.problems == [] and plan.request is not None
+        assert plan.request["Environment"]["GRPO_REWARDS_KEY_SECRET_ARN"] == KEY_SECRET
 
 
 @pytest.mark.parametrize(

@@ -167,16 +167,6 @@ def test_a_reward_in_the_working_folder_takes_precedence_over_the_projects(
     assert (packed(tmp_path).code / "rewards" / "answer_format.py").read_text() == REWARD
 
 
-def test_a_reward_of_a_package_that_is_not_uploaded_is_a_problem(
-    tmp_path: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (working_folder / "homemade").mkdir()
-    (working_folder / "homemade" / "__init__.py").write_text(REWARD, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(working_folder))
-    (problem,) = packed(tmp_path, ["--rewards", "[{name: homemade.mine}]"]).problems
-    assert problem.kind == "package-not-uploaded" and "homemade" in problem.message
-
-
 def test_a_local_model_gets_a_channel(tmp_path: Path, working_folder: Path) -> None:
     (working_folder / "my-model").mkdir()
     (working_folder / "my-model" / "config.json").write_text("{}", encoding="utf-8")
