@@ -43,16 +43,13 @@ class MetricsTail:
 
 
 def metrics_of(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a log line under unique names that MLflow accepts."""
-    metrics: dict[str, float] = {}
-    for key, value in line.items():
-        if key in ("step", "time") or isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        name = metric_name(key)
-        while name in metrics:
-            name += "_"
-        metrics[name] = float(value)
-    return metrics
+    """The numbers of a log line under names that MLflow accepts."""
+    numbers = {key: value for key, value in line.items() if key not in ("step", "time")}
+    return {
+        metric_name(key): float(value)
+        for key, value in numbers.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def metric_name(key: str) -> str:
