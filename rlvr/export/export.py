@@ -83,7 +83,9 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
     with _written_beside(out) as folder, open_held_out(run, plan.rows) as held:
         if plan.kind == "adapter":
             write_adapter(run, folder)
-            measured = _measure_adapter(held, folder)
+            # On the base as the run had it. After QLoRA also on the base as vLLM loads it, which decides nothing.
+            ways = (True, False) if held.recipe.settings.get("load_in_4bit") else (True,)
+            measured = [remeasure_folder(held, folder, quantised=way) for way in ways]
         elif plan.kind == "merged":
             with console.SlowStep("Merging"):
                 write_merged(run, folder, dtype)
@@ -100,12 +102,6 @@ def export_run(run_dir: Path, out: Path, plan: Plan) -> ExportRecord:
         record.write(folder)
         os.rename(folder, out)
     return record
-
-
-def _measure_adapter(held: HeldOut, folder: Path) -> list[Remeasurement]:
-    """Measure on the base as the run had it. After QLoRA also on the base as vLLM loads it, which decides nothing."""
-    ways = (True, False) if held.recipe.settings.get("load_in_4bit") else (True,)
-    return [remeasure_folder(held, folder, quantised=way) for way in ways]
 
 
 def _write_gguf(

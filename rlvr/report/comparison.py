@@ -57,7 +57,7 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
         runs=runs,
         verdicts=[_compare(names[0], runs[0], name, run) for name, run in zip(names[1:], runs[1:], strict=True)],
         rows=_rows(runs),
-        setups=_setups(runs),
+        setups=[(name, cells) for name, cells in _facts(runs, SETUP) if set(cells) != {ABSENT}],
         differences=list(_differences([_settings(run) for run in runs])),
         versions=list(_differences([_shown(run.versions) for run in runs])),
         reward=_panel(runs, names, "reward", "Reward", wide=True),
@@ -146,11 +146,6 @@ def _rows(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
 def _facts(runs: Sequence[RunRecord], names: Sequence[str]) -> list[tuple[str, list[str]]]:
     known = [dict(facts(run)) for run in runs]
     return [(name, ["; ".join(facts.get(name, [])) or ABSENT for facts in known]) for name in names]
-
-
-def _setups(runs: Sequence[RunRecord]) -> list[tuple[str, list[str]]]:
-    """What ran, a line for each fact that one of the runs has."""
-    return [(name, cells) for name, cells in _facts(runs, SETUP) if set(cells) != {ABSENT}]
 
 
 def _settings(run: RunRecord) -> dict[str, str]:

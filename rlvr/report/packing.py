@@ -49,13 +49,9 @@ def pack(run: RunRecord, rollouts: RunRollouts, limit: int = MAX_CHARACTERS) -> 
     return PackedRollouts(base64.b64encode(data).decode("ascii"), len(chosen), len(rollouts.items), rollouts.notes)
 
 
-def _size(item: Rollout) -> int:
-    return min(len(item.text), COMPLETION_LIMIT) + 100
-
-
 def _characters(items: Sequence[Rollout]) -> int:
     prompts = {item.group: min(len(item.group), PROMPT_LIMIT) for item in items}
-    return sum(map(_size, items)) + sum(prompts.values())
+    return sum(min(len(item.text), COMPLETION_LIMIT) + 100 for item in items) + sum(prompts.values())
 
 
 def _choose(items: Sequence[Rollout], limit: int) -> list[Rollout]:

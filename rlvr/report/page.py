@@ -74,13 +74,15 @@ def template(name: str) -> jinja2.Template:
 def _page(run: RunRecord) -> str:
     part = "task" if run.evaluation.tasks else "source"
     accuracies, sources = bars(run.evaluation, part)
+    difficulties, levels = bars(run.evaluation, "difficulty")
+    model = run.recipe.get("model_name_or_path")
     rollouts = read_rollouts(run)
     not_logged, always_zero = curves.not_drawn(run)
     return template("page.html.jinja").render(
         run=run,
         title=run.name,
         folder=str(run.folder),
-        subtitle=_subtitle(run),
+        subtitle=f"{model}, trained on {run.task_name} with GRPO" if model and run.task_name else "",
         verdict=verdict(run.evaluation),
         health=summary(run.metrics, settings=run.recipe)[1:],
         failure=_failure(run.folder),
@@ -89,7 +91,7 @@ def _page(run: RunRecord) -> str:
         sources_shown=len(accuracies) - 1,
         sources=sources,
         part=part,
-        by_difficulty=_by_difficulty(run),
+        by_difficulty=svg_charts.accuracy_chart("difficulty", difficulties[1:]) if levels > 1 else "",
         warnings=run.evaluation.warnings,
         pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
         reward=curves.reward_panel(run),
@@ -101,17 +103,6 @@ def _page(run: RunRecord) -> str:
         changed=samples.changed_answers(rollouts.items),
         packed=pack(run, rollouts),
     )
-
-
-def _by_difficulty(run: RunRecord) -> str:
-    """A chart of the accuracies by the column `difficulty`; empty if it has fewer than two values."""
-    rows, values = bars(run.evaluation, "difficulty")
-    return svg_charts.accuracy_chart("difficulty", rows[1:]) if values > 1 else ""
-
-
-def _subtitle(run: RunRecord) -> str:
-    model, task = run.recipe.get("model_name_or_path"), run.task_name
-    return f"{model}, trained on {task} with GRPO" if model and task else ""
 
 
 def _failure(folder: Path) -> tuple[str, str] | None:

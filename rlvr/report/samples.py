@@ -64,7 +64,8 @@ def _changed(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Ch
     examples = []
     for base, trained in pairs[:MAX_EXAMPLES]:
         answers = (_answer("base", base), _answer("trained", trained))
-        examples.append(Example(_prompt(base), answers, reference_of(base), _task(base)))
+        prompt = tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in turns(base.get("prompt")))
+        examples.append(Example(prompt, answers, reference_of(base), str(base.get("task") or "")))
     return ChangedProblems(len(pairs), tuple(examples))
 
 
@@ -77,11 +78,3 @@ def _answer(label: str, row: Mapping[str, Any]) -> ShownAnswer:
     shown = fit(turns(row["completion"]), COMPLETION_LIMIT)
     shown = shown if len(shown) > 1 else [("", text) for _, text in shown]  # a single answer needs no role
     return ShownAnswer(label, tuple(shown), rewards, row.get("correct"), cut(row))
-
-
-def _task(row: Mapping[str, Any]) -> str:
-    return str(row.get("task") or "")
-
-
-def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((role, shorten(text, PROMPT_LIMIT)) for role, text in turns(row.get("prompt")))

@@ -62,9 +62,9 @@ def visible_names(function: Callable[..., Any]) -> frozenset[str] | None:
     A function that never touches its `**kwargs` can't see what is in them, so it need not be sent: a million token
     numbers, or megabytes of tests for a reward that only reads the text.
     """
-    written = _python_function(function)
-    if written is None:
-        return None
+    written = function if isinstance(function, types.FunctionType) else type(function).__call__
+    if not isinstance(written, types.FunctionType):
+        return None  # it is not written in Python
     code = written.__code__
     named = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & inspect.CO_VARKEYWORDS:
@@ -76,10 +76,3 @@ def visible_names(function: Callable[..., Any]) -> frozenset[str] | None:
     if _READS_ALL_NAMES.intersection(code.co_names):
         return None
     return frozenset(code.co_varnames[:named])
-
-
-def _python_function(function: Callable[..., Any]) -> types.FunctionType | None:
-    """The function itself, or the `__call__` of an object; None if it is not written in Python."""
-    if not isinstance(function, types.FunctionType):
-        function = type(function).__call__
-    return function if isinstance(function, types.FunctionType) else None
