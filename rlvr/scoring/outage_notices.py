@@ -15,13 +15,11 @@ from rlvr import console
 FIRST_AFTER_S = 5.0  # of waiting; services that start at the same time as the run are up by then
 REPEAT_AFTER_S = 60.0
 FAILING_AFTER_S = 2.0  # of failures of one server while others answer
-SAME_SERVER_AFTER_S = 600.0  # between messages about one server that comes and goes
 
 _lock = threading.Lock()
 _awaited: dict[str, float] = {}  # when "Waiting for …" was last printed, by service
 _failing_since: dict[str, float] = {}  # by address
 _reported: dict[str, bool] = {}  # servers that were reported as failing and are not back; whether for good
-_reported_at: dict[str, float] = {}
 
 
 class OutageNotice:
@@ -70,13 +68,10 @@ def server_failed(address: str, cause: str, *, for_good: bool = False) -> None:
     """
     now = time.monotonic()
     with _lock:
-        since = _failing_since.setdefault(address, now)
-        last = _reported_at.get(address, -SAME_SERVER_AFTER_S)
-        too_early = now - since < FAILING_AFTER_S or now - last < SAME_SERVER_AFTER_S
+        too_early = now - _failing_since.setdefault(address, now) < FAILING_AFTER_S
         if _reported.get(address, False) or (not for_good and (too_early or address in _reported)):
             return
         _reported[address] = for_good
-        _reported_at[address] = now
     console.error(f"warning: a reward server fails, and the others do its work: {cause}.")
 
 
