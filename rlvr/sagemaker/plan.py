@@ -36,7 +36,6 @@ _UNKNOWN_LOCATION = "unknown: no bucket is set, and the default bucket needs a r
 STUDIO_METADATA = Path("/opt/ml/metadata/resource-metadata.json")
 PROFILE_VARIABLE = "GRPO_PROFILE"  # the words of run_grpo.py; scripts/run_finetuning.sh adds them
 _PROFILE_START_S = 1800  # for the requirements, the download of the model, and the step that passes the limit
-_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 @dataclass
@@ -269,9 +268,8 @@ def _studio_role() -> str | None:
 
 def _environment_region() -> str | None:
     """The region that AWS's own tools would use."""
-    for name in _REGION_VARIABLES:
-        if os.environ.get(name):
-            return os.environ[name]
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        return region
     try:
         import botocore.session
 

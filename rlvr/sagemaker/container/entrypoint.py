@@ -182,7 +182,7 @@ def _wait_for_hosts(
             )
         if time.monotonic() > deadline:
             raise InputError(
-                f"{names} did not {action} within {_minutes(START_TIMEOUT_S)}. See the log of that host. In a VPC the "
+                f"{names} did not {action} within {START_TIMEOUT_S:.0f} s. See the log of that host. In a VPC the "
                 "security group must allow all traffic from itself.",
                 kind="host-timeout",
             )
@@ -203,10 +203,6 @@ def _other_trainers() -> Iterator[str]:
         if host != os.environ["GRPO_MAIN_HOST"]:
             with suppress(OSError):
                 yield socket.gethostbyname(host)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
 @contextmanager
@@ -234,7 +230,7 @@ def _wait_for_leader(host: str) -> LeaderWatch:
     watch = LeaderWatch(host)
     if not watch.connected.wait(START_TIMEOUT_S):
         raise InputError(
-            f"{host}, which leads the training, did not answer within {_minutes(START_TIMEOUT_S)}.",
+            f"{host}, which leads the training, did not answer within {START_TIMEOUT_S:.0f} s.",
             kind="leader-timeout",
         )
     return watch
