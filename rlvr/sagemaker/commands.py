@@ -41,12 +41,8 @@ def run(options: Namespace, overrides: Sequence[str]) -> int:
     return _fetch(options, job, folder) if options.command == "fetch" else _evaluate(job, folder, overrides)
 
 
-def _make_plan(options: Namespace, overrides: Sequence[str]) -> JobPlan:
-    return make_plan(options.config, overrides, profile_minutes=options.profile)
-
-
 def _plan(options: Namespace, overrides: Sequence[str]) -> int:
-    with _make_plan(options, overrides) as plan:
+    with make_plan(options.config, overrides, profile_minutes=options.profile) as plan:
         if options.json:
             console.write(json.dumps(plan.as_dict(), indent=2), sys.stdout)
         else:
@@ -62,7 +58,7 @@ def _plan(options: Namespace, overrides: Sequence[str]) -> int:
 
 
 def _submit(options: Namespace, overrides: Sequence[str]) -> int:
-    with _make_plan(options, overrides) as plan:
+    with make_plan(options.config, overrides, profile_minutes=options.profile) as plan:
         return _start(plan, overrides, allow_duplicate=options.allow_duplicate, follow=options.follow)
 
 

@@ -52,6 +52,9 @@ def fetch_results(job: TrainingJob, folder: Path, *, force: bool = False, checkp
 def _download_archive(s3: Any, job: TrainingJob, archive: Path) -> None:
     description = job.describe()
     status = description["TrainingJobStatus"]
+    if status not in DONE:
+        message = f"{job.name} is still in progress ({status}): its results exist when it has ended."
+        raise InputError(message, kind="job-in-progress")
     uri = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or f"{job.output}/model.tar.gz"
     try:
         s3.download_file(*aws.split_uri(uri), str(archive))
@@ -59,11 +62,6 @@ def _download_archive(s3: Any, job: TrainingJob, archive: Path) -> None:
         if aws.error_code(error) not in ("404", "NoSuchKey", "403"):
             with aws.translate_errors(f"Downloading {uri}"):
                 raise
-        if status not in DONE:
-            raise InputError(
-                f"{job.name} is still in progress ({status}): its results exist when it has ended.",
-                kind="job-in-progress",
-            ) from error
         raise InputError(
             f"{job.name} ({status}) has no results at {uri}. A failed job may have checkpoints: `fetch {job.name} "
             "--checkpoints` downloads them, and `resume` continues from them.",
