@@ -33,7 +33,6 @@ from rlvr.config.specs import SPLITS, EvaluationSpec
 from rlvr.errors import InputError
 
 INTERRUPTED = 75
-MAX_SAMPLES = 1024
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -78,11 +77,9 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     ):
         if is_conflict:
             raise InputError(message, kind="conflicting-keys", key=key)
-    for name, maximum in (("limit", None), ("samples", MAX_SAMPLES)):
-        value = getattr(options, name)
-        if value is not None and (value < 1 or (maximum is not None and value > maximum)):
-            expected = "at least 1" if maximum is None else f"1 to {maximum}"
-            raise InputError(f"--{name} is {value}, but should be {expected}.", kind="out-of-range", key=f"--{name}")
+    for name in ("limit", "samples"):
+        if (value := getattr(options, name)) is not None and value < 1:
+            raise InputError(f"--{name} is {value}, but should be at least 1.", kind="out-of-range", key=f"--{name}")
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)
