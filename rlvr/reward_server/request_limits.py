@@ -40,13 +40,6 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     return Response(json.dumps(content), status, headers, "application/json")
 
 
-def check_length(name: str, values: Sequence[Any], expected: int) -> None:
-    """Check that a list has one entry for each row."""
-    if len(values) != expected:
-        message = f"{expected} completions, but {len(values)} entries in {name}. Give one each."
-        raise RequestError(422, message, kind="length-mismatch")
-
-
 @dataclass(frozen=True)
 class ServerLimits:
     """Limits of a server. The flags of the command have the same names."""

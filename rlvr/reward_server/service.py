@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr.config.specs import RewardSpec
 from rlvr.reward_server.judge_service import JudgeService
-from rlvr.reward_server.request_limits import ServerLimits, check_length
+from rlvr.reward_server.request_limits import RequestError, ServerLimits
 from rlvr.reward_server.schemas import JudgeRequest, ScoreRequest
 from rlvr.reward_server.served_rewards import ServedRewards
 from rlvr.reward_server.server_metrics import Metrics
@@ -87,7 +87,9 @@ class RewardService:
         self.limits.check_rows(count)
         numbers = list(range(count)) if request.rows is None else request.rows
         for name, values in (("prompts", request.prompts), *request.columns.items(), ("rows", numbers)):
-            check_length(name, values, count)
+            if len(values) != count:
+                message = f"{count} completions, but {len(values)} entries in {name}. Give one each."
+                raise RequestError(422, message, kind="length-mismatch")
         self.rewards.check(request.rewards, request.columns)
         state = {"global_step": 0, "max_steps": 1, "epoch": 0.0, **request.trainer_state}
         content = []
