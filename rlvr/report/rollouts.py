@@ -147,12 +147,10 @@ def evaluated_rows(run_dir: Path, name: str) -> list[Mapping[str, Any]]:
 def _reward_names(
     run: RunRecord, training: Sequence[Mapping[str, Any]], evaluated: Sequence[Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """The rewards of the recipe and the metrics; without both, all columns with numbers."""
+    """The rewards of the recipe, the log and the evaluation, in the order of the columns."""
     columns = dict.fromkeys(name for row in training[:1] for name in row)
     measured = [name.removeprefix("rewards/") for row in evaluated[:1] for name in row if name.startswith("rewards/")]
     known = {*run.weights, *logged_rewards(run.metrics), *measured}
-    if not known:
-        known = {name for name in columns if name not in NO_EXTRA_COLUMNS and is_number(training[0][name])}
     return tuple(name for name in dict.fromkeys([*columns, *measured]) if name in known)
 
 

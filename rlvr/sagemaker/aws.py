@@ -47,7 +47,6 @@ _FIXES = (
     # Answers to HeadBucket have the status in place of a code.
     ("404", "bucket-not-found", "Create it, or leave bucket out to use the account's default SageMaker bucket."),
     ("403", "bucket-access-denied", "It may be another account's. Name your own (--bucket)."),
-    ("301", "bucket-in-another-region", "Use a bucket of the job's region."),
     ("ResourceLimitExceeded", "quota-too-small", "`plan` links to the console that raises it."),
     ("ResourceInUse", "job-name-taken", "A job name can be used only once. Wait a second and submit again."),
     ("CapacityError", "no-capacity", "Try again later, or use another instance type or region."),

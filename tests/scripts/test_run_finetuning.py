@@ -15,7 +15,6 @@ from tests.support.sagemaker_emulator.containers import Host
 
 SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
 ALONE = {"train": ["algo-1"]}
-KILLED_PIP = '() { if [[ $2 == pip ]]; then echo "$PIP_CONSTRAINT ${*: -1}"; return 137; fi; command python3 "$@"; }'
 PAIR = {"train": ["algo-1", "algo-2"]}
 
 
