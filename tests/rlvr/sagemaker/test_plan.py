@@ -63,7 +63,7 @@ def test_a_plan_is_complete_without_aws() -> None:
         "s3://bucket/grpo-recipes/demo-arithmetic-",
         "ml.m5.xlarge for training job usage: 1 or more",
         "code/rlvr/",
-        "60 optimizer steps over 1,500 rows",
+        "20 optimizer steps over 1,500 rows",
         "0.23 dollars an hour, at most 1 in 4 h",
     ):
         assert words in printed, words
