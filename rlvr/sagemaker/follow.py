@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rlvr.console import duration
@@ -133,6 +134,7 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
     seen_transitions = 0
     unreachable_since: float | None = None
     quiet_since: float | None = None
+    is_first_poll = True
     while True:
         try:
             description = job.describe()
@@ -159,7 +161,9 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
             if metrics is not None:
                 yield metrics
         if description["TrainingJobStatus"] in DONE:
-            if quiet_since is None or lines:
+            if is_first_poll:  # the job ended earlier, so its lines have arrived since
+                quiet_since = time.monotonic() - _seconds_since_end(description)
+            elif quiet_since is None or lines:
                 quiet_since = time.monotonic()
             if time.monotonic() - quiet_since >= settle_s:
                 yield JobEnd(
@@ -173,6 +177,13 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
             time.sleep(min(poll_s, settle_s / 3))
         else:
             time.sleep(poll_s)
+        is_first_poll = False
+
+
+def _seconds_since_end(description: Mapping[str, Any]) -> float:
+    """Seconds since a job ended, by the service's clock."""
+    answered = parsedate_to_datetime(description["ResponseMetadata"]["HTTPHeaders"]["date"])
+    return max(0.0, (answered - description["LastModifiedTime"]).total_seconds())
 
 
 def parse_step_line(text: str) -> StepMetrics | None:

@@ -421,6 +421,17 @@ def test_lines_that_arrive_while_another_stream_fails_are_shown_once(
     assert [line.text for line in streams.read()] == ["from 1", "from 2"]
 
 
+def test_the_log_of_a_job_that_ended_long_ago_is_shown_without_waiting(planned: plan.JobPlan) -> None:
+    submitted = submission.submit(planned)
+    log(submitted.name, "algo-1-1700000000", "the last line")
+    set_status(submitted.name, "Completed", last_modified_time="2026-01-01 00:00:00")
+    started_at = time.monotonic()
+    events = list(follow.watch(submitted, poll_s=0.05, settle_s=60.0))
+    assert time.monotonic() - started_at < 30
+    assert [event.text for event in events if isinstance(event, follow.LogLine)] == ["the last line"]
+    assert isinstance(events[-1], follow.JobEnd)
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 # Fetching and cleaning up
 
