@@ -34,7 +34,7 @@ def kinds(error: InputError) -> list[str]:
 def test_a_right_recipe_is_loaded_completely() -> None:
     with prepare_run(load_recipe(DEMO), only_check=True) as run:
         assert run.metrics[""] is run.rewards[0] and run.rewards[0].name == "math_correctness"
-        assert len(run.task.train) == 1500 and run.plan.steps == 60
+        assert len(run.task.train) == 1500 and run.plan.steps == 20
         assert all(remark.level == "note" for remark in run.remarks)
 
 
