@@ -4,8 +4,8 @@
     python -m benchmarks.algorithms --plot         # docs/images/algorithms.svg, and the table of docs/benchmarks.md
 
 Each run is run_grpo.py with a demo recipe, `Run.settings` and the keys of a variant, in a process that is forked after
-the imports. It differs from the command in one point: no report is written. Seeds are the outermost loop, so that a
-measurement which was stopped has the same seeds for all variants.
+the imports. It differs from the command in one point: no report is written. The plot and the table have the variants of
+which all runs are measured.
 
 Each generated batch is used for four updates, as in the papers. After the first update the policy is no longer the one
 that generated: only then do clipping and importance sampling act.
@@ -31,10 +31,9 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from rlvr.formatting import count
-
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "results" / "algorithms.jsonl"
+RUNS = PROJECT / "runs" / "algorithms"  # folders and logs of runs
 IMAGE = PROJECT / "docs" / "images" / "algorithms.svg"
 PAGE = PROJECT / "docs" / "benchmarks.md"
 SEEDS = 5
@@ -222,11 +221,9 @@ def generated_completions(line: Mapping[str, float], batch: int) -> int:
 
 
 def mean_and_margin(values: Sequence[float]) -> tuple[float, float]:
-    """The mean over seeds, and half the width of its 95 % interval (Student's t); 0 with fewer than 3."""
+    """The mean over seeds, and half the width of its 95 % interval (Student's t)."""
     from scipy.stats import t
 
-    if len(values) < 3:  # an interval of two says nothing
-        return fmean(values), 0.0
     return fmean(values), float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
 
 
@@ -241,43 +238,36 @@ def completions_to(target: float, result: Mapping[str, Any]) -> float:
     return float("inf")
 
 
-def by_variant(results: Sequence[Mapping[str, Any]], recipe: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The results of a recipe, for each variant that was measured, by seed."""
-    groups: dict[str, list[Mapping[str, Any]]] = {name: [] for name in VARIANTS}
-    for result in sorted(results, key=lambda result: result["seed"]):
-        if result["recipe"] == recipe:
-            groups[result["variant"]].append(result)
-    return {name: group for name, group in groups.items() if group}
+def by_variant(results: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[Mapping[str, Any]]]]:
+    """The results of each recipe by seed, for variants of which all runs are measured."""
+    measured = {(result["recipe"], result["variant"], result["seed"]): result for result in results}
+    return {
+        name: {recipe: [measured[recipe, name, seed] for seed in range(SEEDS)] for recipe in BUDGETS}
+        for name in VARIANTS
+        if all((recipe, name, seed) in measured for recipe in BUDGETS for seed in range(SEEDS))
+    }
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The measured table of docs/benchmarks.md."""
-    columns = [(recipe, by_variant(results, recipe)) for recipe in BUDGETS]
+    groups = by_variant(results)
     parts = ("accuracy, %", f"completions to {100 * TARGET:.0f} %")
     head = ["algorithm", *(f"{recipe}: {part}" for recipe in BUDGETS for part in parts)]
     lines = [head, ["---"] * len(head)]
-    for variant in VARIANTS:
-        if any(variant in measured for _, measured in columns):
-            cells = [cell for _, measured in columns for cell in figures(variant, measured)]
-            lines.append([variant, *cells])
+    for name, by_recipe in groups.items():
+        cells = [cell for recipe, group in by_recipe.items() for cell in figures(name, group, groups["GRPO"][recipe])]
+        lines.append([name, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def figures(variant: str, measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def figures(variant: str, group: Sequence[Mapping[str, Any]], grpo: Sequence[Mapping[str, Any]]) -> list[str]:
     """The accuracy after the last update, and the completions to the target: GRPO's, or how many more than GRPO's."""
-    group = measured.get(variant, [])
-    if not group:
-        return ["not measured", "–"]
     mean, margin = mean_and_margin([100 * result["accuracy"][-1] for result in group])
-    accuracy = f"{mean:.1f} ± {margin:.1f}" if len(group) > 2 else f"{mean:.1f}"
-    if len(group) != SEEDS:
-        accuracy += f" ({count(len(group), 'seed')})"
-    needed = {result["seed"]: completions_to(TARGET, result) for result in group}
-    middle = median(needed.values())
-    grpo = {result["seed"]: completions_to(TARGET, result) for result in measured.get("GRPO", [])}
-    differences = [needed[seed] - grpo[seed] for seed in needed.keys() & grpo.keys()]
-    if variant == "GRPO" or len(differences) < 3 or not all(map(isfinite, differences)):
-        most = max(result["completions"][-1] for result in group)
+    accuracy = f"{mean:.1f} ± {margin:.1f}"
+    needed = [completions_to(TARGET, result) for result in group]
+    differences = [own - completions_to(TARGET, other) for own, other in zip(needed, grpo, strict=True)]
+    if variant == "GRPO" or not all(map(isfinite, differences)):
+        middle, most = median(needed), max(result["completions"][-1] for result in group)
         return [accuracy, f"{middle:.0f}" if isfinite(middle) else f"> {most}"]
     mean, margin = mean_and_margin(differences)
     return [accuracy, f"{round(mean):+d} ± {margin:.0f}".replace("-", "−")]
@@ -303,27 +293,24 @@ def draw(results: Sequence[Mapping[str, Any]]) -> str:
     from matplotlib.figure import Figure
 
     colours = dict(zip(BUDGETS, ("#2f6fde", "#d9822b"), strict=True))
-    groups = {recipe: by_variant(results, recipe) for recipe in BUDGETS}
-    names = [name for name in VARIANTS if any(name in variants for variants in groups.values())]
-    rows = -(-len(names) // COLUMNS)
+    groups = by_variant(results)
+    rows = -(-len(groups) // COLUMNS)
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "algorithms", "font.size": 9}):
         figure = Figure(figsize=(10, 0.5 + 1.9 * rows), layout="constrained")
         panels = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).flat
-        for panel, name in zip(panels, names, strict=False):
+        for panel, (name, by_recipe) in zip(panels, groups.items(), strict=False):
             for recipe, colour in colours.items():
-                if groups[recipe].get("GRPO"):
-                    completions, mean, _, _ = curve(groups[recipe]["GRPO"])
-                    panel.plot(completions, mean, color="#8a94a3", linewidth=1, linestyle="--")
-                if name in groups[recipe]:
-                    completions, mean, low, high = curve(groups[recipe][name])
-                    panel.fill_between(completions, low, high, color=colour, alpha=0.2, linewidth=0)
-                    panel.plot(completions, mean, color=colour, marker="o", markersize=3, label=recipe)
+                completions, mean, _, _ = curve(groups["GRPO"][recipe])
+                panel.plot(completions, mean, color="#8a94a3", linewidth=1, linestyle="--")
+                completions, mean, low, high = curve(by_recipe[recipe])
+                panel.fill_between(completions, low, high, color=colour, alpha=0.2, linewidth=0)
+                panel.plot(completions, mean, color=colour, marker="o", markersize=3, label=recipe)
             panel.set_title(name, loc="left", fontsize=10)
             panel.grid(axis="y", alpha=0.3)
             panel.spines[["top", "right"]].set_visible(False)
         panels[0].set_ylim(0, 103)
         panels[0].legend(frameon=False, loc="lower right", fontsize=8)
-        for panel in panels[len(names) :]:
+        for panel in panels[len(groups) :]:
             panel.set_visible(False)
         figure.supxlabel("generated completions", fontsize=9)
         figure.supylabel("validation accuracy, %", fontsize=9)
@@ -334,11 +321,7 @@ def draw(results: Sequence[Mapping[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", choices=list(BUDGETS), nargs="+", default=list(BUDGETS))
-    parser.add_argument("--variants", choices=list(VARIANTS), nargs="+", default=list(VARIANTS), metavar="VARIANT")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds 0 to this one, exclusive")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
-    parser.add_argument("--runs", type=Path, default=PROJECT / "runs" / "algorithms", help="folder of logs and runs")
     parser.add_argument("--plot", action="store_true", help="write the plot and the table, train nothing")
     options = parser.parse_args()
     if options.plot:
@@ -347,14 +330,9 @@ def main() -> None:
         PAGE.write_text(renew(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
         print(table(results))
         return
-    options.runs.mkdir(parents=True, exist_ok=True)
-    runs = [
-        Run(recipe, variant, seed)
-        for recipe in options.recipe
-        for seed in range(options.seeds)
-        for variant in options.variants
-    ]
-    measure(runs, options.runs.resolve(), options.jobs)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    runs = [Run(recipe, variant, seed) for recipe in BUDGETS for seed in range(SEEDS) for variant in VARIANTS]
+    measure(runs, RUNS, options.jobs)
 
 
 if __name__ == "__main__":

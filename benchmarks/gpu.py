@@ -1,7 +1,6 @@
-"""Compare the estimates of memory and time (rlvr/estimates) with runs on a GPU: the GPU's tables of docs/benchmarks.md.
+"""Compare the estimates of memory and time (rlvr/estimates) with runs on a GPU: a table of docs/benchmarks.md.
 
-    python -m benchmarks.gpu FOLDER                    # all cases; models and results go to FOLDER
-    python -m benchmarks.gpu FOLDER --only "0.5B QLoRA"      # one case
+    python -m benchmarks.gpu FOLDER     # all cases, or --only "0.5B QLoRA"; models and results go to FOLDER
 
 Each case is a run of run_grpo.py with a model of a real shape and random weights: memory and time do not depend on
 their values. Such a model hardly ever ends a completion, so all have the maximum length, as the estimate assumes.
@@ -22,39 +21,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.support.model_families import SHAPES
+
 PROJECT = Path(__file__).resolve().parents[1]
 TIME_S = 400
 PROMPT = 300  # tokens of each prompt
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "0.5B": {
-        "hidden_size": 896,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "intermediate_size": 4864,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-    },
-    "1.5B": {
-        "hidden_size": 1536,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "intermediate_size": 8960,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-    },
-    "7B": {
-        "hidden_size": 3584,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-        "num_key_value_heads": 4,
-        "intermediate_size": 18944,
-        "vocab_size": 152064,
-        "tie_word_embeddings": False,
-    },
-}
 COMMON: dict[str, Any] = {
     "dtype": "bfloat16",
     "bf16": True,
@@ -127,8 +99,7 @@ def make_model(shape: str, folder: Path) -> Path:
     tiny = PROJECT / "models" / "tiny-arithmetic"
     ends = json.loads((tiny / "generation_config.json").read_text(encoding="utf-8"))
     config = Qwen2Config(
-        **SHAPES[shape],
-        max_position_embeddings=4096,
+        **SHAPES[f"Qwen/Qwen2.5-{shape}-Instruct"][1],
         **{key: ends[key] for key in ("eos_token_id", "pad_token_id", "bos_token_id") if key in ends},
     )
     config.dtype = torch.bfloat16
@@ -176,14 +147,8 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     recipe.write_text(json.dumps(content, indent=1), encoding="utf-8")  # which is YAML, too
     start = [sys.executable]
     if case.launcher != "python":
-        start += [
-            "-m",
-            "accelerate.commands.launch",
-            "--config_file",
-            f"accelerate_configs/{case.launcher}.yaml",
-            "--num_processes",
-            "1",
-        ]
+        start += ["-m", "accelerate.commands.launch", "--num_processes", "1"]
+        start += ["--config_file", f"accelerate_configs/{case.launcher}.yaml"]
     command = [*start, "-m", "benchmarks.gpu_run", str(place / "measured.json"), "--config", str(recipe)]
     with (place / "printed.txt").open("w") as output:
         code = subprocess.run(command, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, timeout=TIME_S).returncode
@@ -193,68 +158,50 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
     return measured
 
 
-def compare(case: Case, measured: dict[str, Any], folder: Path) -> tuple[list[list[str]], list[str]]:
-    """Rows of the two tables: memory by moment, seconds of a step."""
+def compare(case: Case, measured: dict[str, Any], folder: Path) -> list[str]:
+    """The case's row of the table: estimates / measured values."""
     from transformers import AutoConfig
 
     from rlvr.config.recipe import Recipe
     from rlvr.config.specs import RewardSpec, TaskSpec
     from rlvr.estimates import estimate, this_machine
     from rlvr.estimates import parameters as counting
-    from rlvr.estimates.memory import GIB, MOMENTS
+    from rlvr.estimates.memory import GIB
     from rlvr.estimates.run_time import FAST, SLOW, generation_seconds, training_seconds
 
     config = AutoConfig.from_pretrained(folder / case.shape)
     settings = {"model_name_or_path": "m", **case.recipe}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    result = estimate(recipe, config, 1, case.launcher, this_machine(), prompt_tokens=PROMPT)
-    rows = []
-    for moment in ("loading", *MOMENTS):
-        if moment not in measured["peaks"]:
-            continue
-        expected = sum(
-            part.bytes
-            for part in result.memory.parts
-            if moment in part.moments and not part.name.startswith(("CUDA", "gaps"))
-        )
-        allocated, reserved = measured["peaks"][moment]
-        rows.append(
-            [
-                case.name,
-                moment,
-                f"{expected / GIB:.2f}",
-                f"{allocated / GIB:.2f}",
-                f"{expected / allocated:.2f}",
-                f"{result.memory.at(moment) / GIB:.2f}",
-                f"{reserved / GIB:.2f}",
-            ]
-        )
+    machine = this_machine()
+    assert machine is not None  # the run needed a GPU
+    result = estimate(recipe, config, 1, case.launcher, machine, prompt_tokens=PROMPT)
+    tensors = sum(
+        part.bytes
+        for part in result.memory.parts
+        if "training" in part.moments and not part.name.startswith(("CUDA", "gaps"))
+    )
+    allocated, reserved = measured["peaks"]["training"]
     whole = counting.count(config)
     shape = counting.shape(config, whole)
     added = counting.adapter(whole, config, settings) if result.setup.peft else None
-    machine = this_machine()
-    times = [case.name]
+    paces = [replace(pace, length=1.0) for pace in (FAST, SLOW)]
+    generating = [generation_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
+    training = [training_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
     later = measured["steps"][1:]
-    seconds = {name: median(step.get(name, 0.0) for step in later) for name in ("generating", "training", "updating")}
-    if machine is not None:
-        paces = [replace(pace, length=1.0) for pace in (FAST, SLOW)]
-        generating = [generation_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
-        training = [training_seconds(whole, added, shape, result.setup, machine.gpu, pace) for pace in paces]
-        tokens = case.rows * case.completion / seconds["generating"]
-        times += [
-            f"{generating[0]:.1f} to {generating[1]:.1f}",
-            f"{seconds['generating']:.1f}",
-            f"{tokens:,.0f}",
-            f"{training[0]:.2f} to {training[1]:.2f}",
-            f"{seconds['training']:.2f}",
-            f"{seconds['updating']:.3f}",
-            f"{measured['used'] / GIB:.2f} ({result.memory.peak / GIB:.2f})",
-            *_rollouts(case, later, measured, folder),
-        ]
-    return rows, times
+    seconds = {name: median(step.get(name, 0.0) for step in later) for name in ("generating", "training", "sending")}
+    return [
+        case.name,
+        f"{tensors / GIB:.2f} / {allocated / GIB:.2f}",
+        f"{result.memory.at('training') / GIB:.2f} / {reserved / GIB:.2f}",
+        f"{result.memory.peak / GIB:.2f} / {measured['used'] / GIB:.2f}",
+        f"{generating[0]:.1f} to {generating[1]:.1f} / {seconds['generating']:.1f}",
+        f"{training[0]:.2f} to {training[1]:.2f} / {seconds['training']:.2f}",
+        f"{case.rows * case.completion / seconds['generating']:,.0f}",
+        *_rollouts(case, seconds["sending"], measured["sent"], folder),
+    ]
 
 
-def _rollouts(case: Case, steps: list[dict[str, float]], measured: dict[str, Any], folder: Path) -> list[str]:
+def _rollouts(case: Case, sending_s: float, sent: int, folder: Path) -> list[str]:
     """Seconds and megabytes of sending weights to vLLM, and how far its log probabilities are from the trainer's."""
     if not case.recipe.get("use_vllm"):
         return ["", "", ""]
@@ -262,8 +209,7 @@ def _rollouts(case: Case, steps: list[dict[str, float]], measured: dict[str, Any
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     name = "sampling/sampling_logp_difference/"
     mean, most = (max(line[name + kind] for line in lines) for kind in ("mean", "max"))
-    sending = median(step.get("sending", 0.0) for step in steps)
-    return [f"{sending:.2f}", f"{measured['sent'] / 1e6:.1f}", f"{mean:.1e}, {most:.1e}"]
+    return [f"{sending_s:.2f}", f"{sent / 1e6:.1f}", f"{mean:.1e}, {most:.1e}"]
 
 
 def main() -> None:
@@ -276,36 +222,29 @@ def main() -> None:
 
     folder = options.folder.resolve()
     write_rows(folder / "rows")
-    memory: list[list[str]] = []
-    times: list[list[str]] = []
+    table: list[list[str]] = []
     for case in CASES:
         if options.only and case.name not in options.only:
             continue
         try:
-            measured = run_case(case, folder)
-            rows, seconds = apart(compare, case, measured, folder)
+            table.append(apart(compare, case, run_case(case, folder), folder))
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{case.name}: FAILED: {error}", flush=True)
             continue
-        memory += rows
-        times.append(seconds)
-        print(*(" | ".join(row) for row in [*rows, seconds]), sep="\n", flush=True)
-    head = ["GiB", "moment", "tensors: estimated", "measured", "ratio", "total: estimated", "reserved"]
-    print(console.table(head, memory))
+        print(" | ".join(table[-1]), flush=True)
     head = [
-        "seconds",
-        "generating: estimated",
-        "measured",
+        "estimated / measured",
+        "GiB training",
+        "GiB in all / reserved",
+        "GiB of the device",
+        "s generating",
+        "s training",
         "tokens/s",
-        "training: estimated",
-        "measured",
-        "update",
-        "GiB of the device (estimated)",
-        "sending",
-        "MB",
+        "s sending",
+        "MB sent",
         "log probabilities differ (mean, max)",
     ]
-    print(console.table(head, times))
+    print(console.table(head, table))
 
 
 if __name__ == "__main__":

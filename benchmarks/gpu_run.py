@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_run MEASURED.json --config RECIPE [--key value …]
 
-The three moments are those of the memory estimate: generating (with TRL's old log-probabilities), training, updating.
-Under DeepSpeed the update is part of the backward pass, so it counts as training.
+The moments are generating (with TRL's old log-probabilities), sending weights to vLLM, and training. The update is no
+moment. Only DeepSpeed makes it in the backward pass, so there it counts as training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 
 import run_grpo
 from rlvr.training import train
@@ -29,7 +28,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.moments: list[str] = []
-        self.steps: list[dict[str, float]] = [{}]
+        self.steps: list[dict[str, float]] = []
         self.peaks: dict[str, list[int]] = {}  # allocated, reserved
         self.sent = 0  # bytes to vLLM by the last synchronisation
         self.used = 0  # of the device, in a step, by all processes
@@ -37,15 +36,9 @@ class Clock:
 
     @contextmanager
     def moment(self, name: str) -> Iterator[None]:
-        self.begin(name)
-        yield
-        self.end()
-
-    def begin(self, name: str) -> None:
         self._record()
         self.moments.append(name)
-
-    def end(self) -> None:
+        yield
         self._record()
         self.moments.pop()
 
@@ -53,8 +46,6 @@ class Clock:
         """Count what was measured since the last call to the innermost moment."""
         torch.cuda.synchronize()
         now = time.perf_counter()
-        if not self.peaks:  # before the first step
-            self.peaks["loading"] = [torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()]
         if self.moments:
             name = self.moments[-1]
             self.steps[-1][name] = self.steps[-1].get(name, 0.0) + now - self.since
@@ -70,11 +61,8 @@ CLOCK = Clock()
 
 
 class MeasuredTrainer(RecipeTrainer):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.add_callback(UpdateClock())
-
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        CLOCK.steps.append({})  # the cases accumulate no gradients
         with CLOCK.moment("training"):
             return super().training_step(*args, **kwargs)
 
@@ -95,30 +83,13 @@ class MeasuredTrainer(RecipeTrainer):
         super().generate_with(rollouts)
 
 
-class UpdateClock(TrainerCallback):
-    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        CLOCK.begin("updating")
-
-    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        if CLOCK.moments:  # DeepSpeed calls no on_pre_optimizer_step
-            CLOCK.end()
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        CLOCK.steps.append({})
-
-
 def main() -> int:
     target, words = Path(sys.argv[1]), sys.argv[2:]
     train.RecipeTrainer = MeasuredTrainer  # type: ignore[misc]
     code = run_grpo.main(words)
     if code != 0 or torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return code
-    measured = {
-        "steps": [step for step in CLOCK.steps if step],
-        "peaks": CLOCK.peaks,
-        "used": CLOCK.used,
-        "sent": CLOCK.sent,
-    }
+    measured = {"steps": CLOCK.steps, "peaks": CLOCK.peaks, "used": CLOCK.used, "sent": CLOCK.sent}
     target.write_text(json.dumps(measured), encoding="utf-8")
     return code
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 # Tokens of 3,862 answers of Qwen2.5-Coder-0.5B-Instruct to GSM8K, with a limit of 400: quantiles 1/128, 3/128, …
 COMPLETIONS = (
@@ -46,15 +45,11 @@ def write_model(folder: Path, tokenizer: Path, layers: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def prompts(rows: int) -> list[dict[str, Any]]:
-    """Rows of a task; the tokenizer has one token for each digit."""
-    order = random.Random(0)
-    made = []
-    for _ in range(rows):
-        digits = "".join(order.choices("0123456789", k=order.choice(PROMPTS) - TEMPLATE_TOKENS))
-        made.append({"prompt": [{"role": "user", "content": digits}], "final_answer": digits[-3:]})
-    return made
-
-
 def write_rows(file: Path, rows: int) -> None:
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in prompts(rows)), encoding="utf-8")
+    """Write rows of a task; the tokenizer has one token for each digit."""
+    order = random.Random(0)
+    with file.open("w", encoding="utf-8") as rows_file:
+        for _ in range(rows):
+            digits = "".join(order.choices("0123456789", k=order.choice(PROMPTS) - TEMPLATE_TOKENS))
+            row = {"prompt": [{"role": "user", "content": digits}], "final_answer": digits[-3:]}
+            rows_file.write(f"{json.dumps(row)}\n")

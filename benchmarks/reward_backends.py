@@ -1,6 +1,6 @@
 """Measure what rewards on a reward server, or on Ray, cost compared with workers beside the trainer.
 
-    python -m benchmarks.reward_backends             # about six minutes on two cores, and two more for Ray
+    python -m benchmarks.reward_backends             # about eight minutes on two cores, with the extra `ray`
     python -m benchmarks.reward_backends --quick     # a tenth of the work, to see that it runs
 
 Throughput: the same programs are judged by a scorer's own workers, by a server with one client, by a server with 64
@@ -8,7 +8,7 @@ clients at once, and on a Ray cluster of one node, in turns. All share this mach
 seconds or minutes, so a result is the median over the rounds of its time relative to the local time of the same round.
 
 Latency: requests for a score that costs nothing arrive at random times, at half of the server's maximal rate; the
-median of the rounds counts. Cost: processor time of a request by its size.
+median of the rounds counts.
 
 Ray: clusters of one to eight nodes (Ray processes on this machine, with one processor each) judge programs that sleep.
 This measures how evenly tasks reach the nodes, not the machine. Tasks: those of one training process per second.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import json
 import os
 import random
@@ -30,7 +29,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,26 +57,13 @@ def programs(number: int, generation: int) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class RunningServer:
-    """A server's address and process."""
-
-    address: str
-    pid: int
-
-    def ask(self, content: dict[str, Any]) -> Any:
-        return ServerConnection(self.address, None).ask(
-            "/score", json.dumps(content).encode(), end=time.monotonic() + 600
-        )
-
-    def cpu_s(self) -> float:
-        """Processor time of the process itself, without its workers."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def ask(address: str, content: dict[str, Any]) -> Any:
+    return ServerConnection(address, None).ask("/score", json.dumps(content).encode(), end=time.monotonic() + 600)
 
 
 @contextmanager
-def server(reward: str) -> Iterator[RunningServer]:
+def server(reward: str) -> Iterator[str]:
+    """A server with the reward; yields its address."""
     process = subprocess.Popen(
         [sys.executable, "scripts/serve_rewards.py", "--no_key", "--port", "0", "--rewards", reward],
         cwd=PROJECT,
@@ -95,7 +80,7 @@ def server(reward: str) -> Iterator[RunningServer]:
                 break
             except Unavailable:
                 time.sleep(0.1)
-        yield RunningServer(address, process.pid)
+        yield address
     finally:
         process.terminate()
         process.wait(30)
@@ -115,7 +100,7 @@ def score(scoring: Scorer, completions: list[str], tests: list[dict[str, str]]) 
     return seconds
 
 
-def score_by_many(running: RunningServer, completions: list[str]) -> float:
+def score_by_many(address: str, completions: list[str]) -> float:
     """Send the batch by 64 clients at once; return the seconds."""
     parts = [completions[client::CLIENTS] for client in range(min(CLIENTS, len(completions)))]
     contents = [
@@ -129,7 +114,7 @@ def score_by_many(running: RunningServer, completions: list[str]) -> float:
     ]
     begun = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as threads:
-        replies = list(threads.map(running.ask, contents))
+        replies = list(threads.map(partial(ask, address), contents))
     seconds = time.perf_counter() - begun
     assert sum(len(reply["results"][0]["values"]) for reply in replies) == len(completions)
     return seconds
@@ -146,18 +131,17 @@ def ray_cluster(nodes: int) -> Iterator[None]:
         cluster.close()
 
 
-def throughput(number: int, repeats: int, ray: bool) -> dict[str, list[float]]:
+def throughput(number: int, repeats: int) -> dict[str, list[float]]:
     """Seconds of each round, for each way of judging."""
     with ExitStack() as stack:
-        running = stack.enter_context(server("code_execution"))
-        if ray:
-            stack.enter_context(ray_cluster(1))
-        places = {LOCAL: None, "server, 1 client": running.address, **({"Ray, one node": "ray"} if ray else {})}
+        address = stack.enter_context(server("code_execution"))
+        stack.enter_context(ray_cluster(1))
+        places = {LOCAL: None, "server, 1 client": address, "Ray, one node": "ray"}
         ways: dict[str, Callable[[list[str]], float]] = {
             name: partial(score, stack.enter_context(scorer("code_execution", where)), tests=TESTS)
             for name, where in places.items()
         }
-        ways[f"server, {CLIENTS} clients"] = partial(score_by_many, running)
+        ways[f"server, {CLIENTS} clients"] = partial(score_by_many, address)
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         names = list(ways)
         for generation in range(repeats + 1):
@@ -173,21 +157,21 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, list[float]]]:
     """Measure each round: maximal requests per second, and the latencies at half of them."""
     content = {"rewards": ["answer_format"], "prompts": ["p"], "completions": ["#### The final answer is 3"]}
     measured = []
-    with server("answer_format") as running, ThreadPoolExecutor(32) as threads:
+    with server("answer_format") as address, ThreadPoolExecutor(32) as threads:
 
-        def ask(_: Any = None) -> float:
+        def timed(_: Any = None) -> float:
             start = time.perf_counter()
-            running.ask(content)
+            ask(address, content)
             return time.perf_counter() - start
 
-        list(threads.map(ask, range(200)))  # warm
+        list(threads.map(timed, range(200)))  # warm
         gc.freeze()  # garbage collection of this process's modules would add to the latency
         chance = random.Random(0)
         for _ in range(rounds):
             start = time.perf_counter()
             count = 0
             while time.perf_counter() - start < seconds / 2:
-                list(threads.map(ask, range(64)))
+                list(threads.map(timed, range(64)))
                 count += 64
             most = count / (time.perf_counter() - start)
             waiting = []
@@ -195,29 +179,8 @@ def latency(seconds: float, rounds: int = 9) -> list[tuple[float, list[float]]]:
             while due < start + seconds:
                 due += chance.expovariate(most / 2)
                 time.sleep(max(0.0, due - time.perf_counter()))
-                waiting.append(threads.submit(ask))
+                waiting.append(threads.submit(timed))
             measured.append((most, [one.result() for one in waiting]))
-    return measured
-
-
-def costs(seconds: float) -> list[list[str]]:
-    """Measure a request by the bytes of tests in it: rows, bytes of a row's tests, ms of the server and the client."""
-    measured = []
-    with server("answer_format") as running:
-        for rows, size in ((1, 0), (64, 0), (64, 10_000), (64, 100_000)):
-            # The reward does not read the tests, but the server parses them and sends them to a worker.
-            tests = [[{"input": "x" * (size // 2), "output": "y" * (size // 2)}]] * rows
-            content: dict[str, Any] = {"rewards": ["answer_format"], "prompts": ["p"] * rows}
-            content |= {"completions": ["#### 3"] * rows, "columns": {"tests": tests} if size else {}}
-            running.ask(content)
-            start, client_s, server_s, count = time.perf_counter(), time.process_time(), running.cpu_s(), 0
-            while time.perf_counter() - start < seconds:
-                running.ask(content)
-                count += 1
-            client_s, server_s = time.process_time() - client_s, running.cpu_s() - server_s
-            measured.append(
-                [f"{rows}", f"{size:,}", f"{1000 * server_s / count:.2f}", f"{1000 * client_s / count:.2f}"]
-            )
     return measured
 
 
@@ -249,30 +212,24 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     quick = parser.parse_args().quick
     number, repeats, span = (50, 3, 0.5) if quick else (500, 20, 3.0)
-    ray = importlib.util.find_spec("ray") is not None
     console.info(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start\n")
-    ways = throughput(number, repeats, ray)
+    ways = throughput(number, repeats)
     rows = [
         [
             name,
             f"{statistics.median(seconds):.2f}",
-            f"{min(seconds):.2f} - {max(seconds):.2f}",
             f"{statistics.median(a / b for a, b in zip(ways[LOCAL], seconds, strict=True)):.1%}",
         ]
         for name, seconds in ways.items()
     ]
-    console.info(console.table([f"{number} programs, 4 tests each", "s", "from - to", "of local"], rows))
+    console.info(console.table([f"{number} programs, 4 tests each", "s", "of local"], rows))
     rounds = [(statistics.quantiles(seconds, n=100), most) for most, seconds in latency(span)]
     rounds.sort(key=lambda one: one[0][98])
     percentiles, most = rounds[len(rounds) // 2]
     console.info(
         f"\n  a score that costs nothing: {most:.0f} requests/s at most; at half of them the median is "
-        f"{1000 * percentiles[49]:.1f} ms, the 99th percentile {1000 * percentiles[98]:.1f} ms\n"
+        f"{1000 * percentiles[49]:.1f} ms, the 99th percentile {1000 * percentiles[98]:.1f} ms"
     )
-    console.info(console.table(["rows", "bytes of a row", "server CPU ms", "client CPU ms"], costs(span)))
-    if not ray:
-        console.info("\n  Ray is not installed, so it is not measured: pip install -e '.[ray]' -c constraints.txt")
-        return
     sleeping, sleep_s, counts = (32, 0.2, (1, 2)) if quick else (128, 0.25, (1, 2, 4, 8))
     rows = [[f"{count}", f"{took:.2f}"] for count, took in many_nodes(sleeping, sleep_s, counts).items()]
     console.info("\n" + console.table(["Ray nodes", f"s, {sleeping} programs that sleep {sleep_s:g} s"], rows))

@@ -11,7 +11,7 @@ other, and the figure is the median of such ratios. Two processes of one command
 for as long as they run. Therefore each command runs twice, several times over: the figure is the median over all pairs
 of processes, and the ratios of equal commands show the noise.
 
-`--update` compares the old log-probabilities and the updates of whole generations, at two threads: a model of
+`--update` compares the old log-probabilities and the updates of a whole generation, at two threads: a model of
 SmolLM2-135M's shape, and completions whose lengths are those of real answers (benchmarks/real_lengths.py). No model
 generates: both commands get the same random tokens.
 
@@ -324,34 +324,30 @@ def report_steps(folder: Path, title: str, rewards: Sequence[str], steps: int, t
     return seconds
 
 
-def report_updates(folder: Path, layers: int, generations: int) -> None:
-    """Print how long the old log-probabilities and updates of each generation take."""
+def report_updates(folder: Path, layers: int) -> None:
+    """Print how long the old log-probabilities and updates of a generation take."""
     (folder / "model").mkdir()
     real_lengths.write_model(folder / "model", Path(SETTINGS["model_name_or_path"]), layers)
-    real_lengths.write_rows(folder / "rows" / "train.jsonl", 16 * generations)
+    real_lengths.write_rows(folder / "rows" / "train.jsonl", 16)
     settings = {**UPDATE_SETTINGS, "model_name_or_path": str(folder / "model")}
     environment = {"OMP_NUM_THREADS": "2", "COMPLETION_LENGTHS": json.dumps(real_lengths.COMPLETIONS)}
     runs = []
     for name in COMMANDS:
-        runs.append(BenchmarkRun(name, folder, UPDATE_REWARDS, UPDATES * generations + 1, settings, environment))
+        runs.append(BenchmarkRun(name, folder, UPDATE_REWARDS, UPDATES + 1, settings, environment))
         runs[-1].wait_until_paused()
-    print(
-        f"\n{layers} layers of SmolLM2-135M's shape, {generations} generations of 128 completions and {UPDATES} updates"
-    )
-    for step in range(1, UPDATES * generations + 1):
+    print(f"\n{layers} layers of SmolLM2-135M's shape, {UPDATES} updates with a generation of 128 completions")
+    for step in range(1, UPDATES + 1):
         for run in runs if step % 2 else reversed(runs):
             run.run_steps(step)
         ours, theirs = (run.steps[-1]["seconds"] for run in runs)
         print(f"  update {step}: {ours:.1f} s / {theirs:.1f} s = {ours / theirs:.3f}", flush=True)
-    of_each = [[step["seconds"] for step in run.steps] for run in runs]
-    for start in range(0, UPDATES * generations, UPDATES):
-        ours, theirs = (sum(seconds[start : start + UPDATES]) for seconds in of_each)
-        print(f"  generation: {OURS} {ours:.1f} s, {TRL} {theirs:.1f} s, ratio {ours / theirs:.3f}")
+    ours, theirs = (sum(step["seconds"] for step in run.steps) for run in runs)
+    print(f"  all: {OURS} {ours:.1f} s, {TRL} {theirs:.1f} s, ratio {ours / theirs:.3f}")
     for run in runs:
         print(f"  {run.name}: peak memory {run.peak_memory():.2f} GiB")
         run.process.kill()
         run.process.wait()
-    print(f"  the same rewards and lengths in {same_work(runs)} of {UPDATES * generations} updates")
+    print(f"  the same rewards and lengths in {same_work(runs)} of {UPDATES} updates")
 
 
 def main() -> None:
@@ -359,7 +355,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     parser.add_argument("--update", action="store_true", help="updates with real lengths instead")
     parser.add_argument("--layers", type=int, default=30, help="of the model of --update")
-    parser.add_argument("--generations", type=int, default=2, help="of --update")
     arguments = parser.parse_args()
     quick = arguments.quick
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f} at the start")
@@ -367,7 +362,7 @@ def main() -> None:
         folder = Path(name)
         prepare(folder)
         if arguments.update:
-            report_updates(folder, arguments.layers, arguments.generations)
+            report_updates(folder, arguments.layers)
             return
         cheap = report_steps(folder, "Two cheap rewards", CHEAP, *((5, 1) if quick else (20, 3)))
         slow = report_steps(folder, "Three rewards of 200 ms", SLOW, *((5, 1) if quick else (10, 1)))

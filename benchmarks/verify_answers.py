@@ -1,16 +1,14 @@
 """Compare this project's verifier with two others on the same completions: error rates by class, and speed.
 
-    python -m benchmarks.verify_answers                    # about ten minutes on one core
-    python -m benchmarks.verify_answers --rows 100 --math_verify_tests Math-Verify/tests
+    python -m benchmarks.verify_answers --rows 100 --math_verify_tests Math-Verify/tests     # some minutes
 
 The others:
 - math-verify, as its README uses it: parse(gold), parse(completion), verify;
 - trl.rewards.accuracy_reward, on conversational completions.
 
-Completions: GSM8K's own solutions in six notations, each against its own gold and one of the gold's neighbours;
-sentences of verify_sentences.py; the tables of tests/support/answer_cases.jsonl, by class; the parametrized rows of
-math-verify's tests, if a checkout has them. Every scorer runs in a process that is killed after 5 s on one completion,
-and says nothing of that one.
+Completions: sentences of verify_sentences.py; GSM8K's own solutions in three notations, before another problem; tables
+of tests/support/answer_cases.jsonl; the parametrized rows of math-verify's tests, if a checkout has them. Every scorer
+runs in a process that is killed after 5 s on one completion, and says nothing of that one.
 
 The table's cells are false positives / false negatives. "Nothing said" of a right answer is a false negative.
 """
@@ -32,7 +30,6 @@ from rlvr.workers.pool import WorkerPool
 from tests.support import answer_cases
 
 KILLED_AFTER_S = 5.0
-SLOW_S = 2.0
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -68,7 +65,10 @@ SCORERS: dict[str, Callable[[str, str], bool | None]] = {
 
 
 def work(item: list[Any]) -> list[Any]:
-    """Run in a worker: [scorer, completion, gold] -> [right, seconds]; [scorer, [[completion, gold], …]] -> rate."""
+    """Run in a worker: [scorer, completion, gold] -> [right]; [scorer, [[completion, gold], …]] -> [rows, seconds].
+
+    What raises says nothing of the completion.
+    """
     scorer = SCORERS[item[0]]
     if isinstance(item[1], list):
         for completion, gold in ((r"\boxed{\sqrt{8}}", r"2\sqrt{2}"), ("#### 1", "1")):
@@ -77,12 +77,10 @@ def work(item: list[Any]) -> list[Any]:
         for completion, gold in item[1]:
             scorer(completion, gold)
         return [len(item[1]), time.perf_counter() - start]
-    start = time.perf_counter()
     try:
-        right = scorer(item[1], item[2])
-    except Exception as error:
-        return [f"{type(error).__name__}", time.perf_counter() - start]
-    return [right, time.perf_counter() - start]
+        return [scorer(item[1], item[2])]
+    except Exception:
+        return [None]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -96,14 +94,8 @@ class LabelledCompletion:
     right: bool
 
 
-NOTATIONS = {
-    "#### The final answer is N": "{work}\n#### The final answer is {gold}",
-    "#### N": "{work}\n#### {gold}",
-    r"\boxed{N}": "{work}\nSo it is $\\boxed{{{gold}}}$.",
-    "The answer is N.": "{work} The answer is {gold}.",
-    "<answer>N</answer>": "<think>\n{work}\n</think>\n<answer>{gold}</answer>",
-    "after </think>": "{work}\n</think>\n{gold}",
-}
+NOTATIONS = ("{work}\n#### The final answer is {gold}", "{work}\n#### {gold}", "{work}\nSo it is $\\boxed{{{gold}}}$.")
+INVENTED = "\n\nQuestion: Why?\nSolution: "
 
 
 def gsm8k(folder: Path, most: int) -> list[tuple[str, str]]:
@@ -114,58 +106,32 @@ def gsm8k(folder: Path, most: int) -> list[tuple[str, str]]:
     return sorted(pairs, key=lambda pair: pair[1].isdigit())[:most]
 
 
-def _neighbours(gold: str) -> list[str]:
-    value = int(gold.replace(",", ""))
-    return [str(value + 1), str(-value) if value else "7", str(value * 10) if value else "70"]
-
-
-def sets(pairs: Sequence[tuple[str, str]]) -> dict[str, list[LabelledCompletion]]:
+def sets(folder: Path, rows: int) -> dict[str, list[LabelledCompletion]]:
     """Return the completions of each row of the table."""
-    named: dict[str, list[LabelledCompletion]] = {}
-    for name, form in NOTATIONS.items():
-        rows = []
-        for number, (work_text, gold) in enumerate(pairs):
-            completion = form.format(work=work_text, gold=gold)
-            rows.append(LabelledCompletion(completion, gold, True))
-            rows += [LabelledCompletion(completion, other, False) for other in _neighbours(gold)[number % 3 :][:1]]
-        named[name] = rows
-    odd = [(work_text, gold) for work_text, gold in pairs if not gold.isdigit()]
-    named["golds with a comma or a minus"] = [
-        LabelledCompletion(form.format(work=work_text, gold=gold), gold, True)
-        for form in list(NOTATIONS.values())[:3]
-        for work_text, gold in odd
-    ]
-    forms = list(NOTATIONS.values())[:3]
-    named["then an invented problem"] = [
-        LabelledCompletion(
-            f"{form.format(work=text, gold=gold)}\n\nQuestion: Why?\nSolution: {form.format(work='So.', gold='31')}",
-            gold,
-            True,
-        )
-        for form in forms
-        for text, gold in pairs[:267]
-    ]
+    named = {
+        "natural sentences": [
+            LabelledCompletion(completion, gold, completion == right)
+            for right, wrong, gold in sentences(questions(folder)[:rows], templates=1, seed=0)
+            for completion in (right, wrong)
+        ],
+        "then an invented problem": [
+            LabelledCompletion(
+                form.format(work=text, gold=gold) + INVENTED + form.format(work="So.", gold="31"), gold, True
+            )
+            for form in NOTATIONS
+            for text, gold in gsm8k(folder, rows)
+        ],
+    }
     boxed = "After some work, the result follows.\n\\[ \\boxed{{{}}} \\]"
-    for name, (right, wrong) in answer_cases.EXPRESSIONS.items():
+    for name in ("expressions", "chains"):
+        right, wrong = answer_cases.EXPRESSIONS[name]
         named[name] = [LabelledCompletion(boxed.format(answer), gold, True) for answer, gold, _ in right]
         named[name] += [LabelledCompletion(boxed.format(answer), gold, False) for answer, gold, _ in wrong]
-    named["notations of a number"] = [LabelledCompletion(row[0], "42", True) for row in answer_cases.RIGHT_42]
-    named["notations of an expression"] = [
-        LabelledCompletion(text, gold, True) for text, gold, _ in answer_cases.STATED
-    ]
-    named["sentences as models write them"] = [
-        LabelledCompletion(text, gold, True) for text, gold in answer_cases.USUAL
-    ]
     named["attacks"] = [
         LabelledCompletion(completion, gold, False)
         for completion, gold, _ in answer_cases.NOT_STATED + answer_cases.ATTACKS
     ]
     named["attacks"] += [LabelledCompletion(completion, "42", False) for completion, _ in answer_cases.WRONG_42]
-    named["bombs"] = [
-        LabelledCompletion(f"\\boxed{{{bomb}}}", gold, False)
-        for bomb in answer_cases.BOMBS
-        for gold in ("42", r"\sqrt{2}")
-    ]
     return named
 
 
@@ -205,17 +171,15 @@ def math_verify_rows(tests: Path) -> list[LabelledCompletion]:
     return rows
 
 
-def measure(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> tuple[str, int]:
-    """Return a cell of the table, and how many completions took over two seconds."""
+def measure(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> str:
+    """Return a cell of the table."""
     outcomes = pool.map([[scorer, row.completion, row.gold] for row in rows], timeout_s=KILLED_AFTER_S)
-    slow = raised = credited = lost = 0
+    credited = lost = 0
     for row, outcome in zip(rows, outcomes, strict=True):
-        result, seconds = outcome.value if outcome.status == "done" else (None, KILLED_AFTER_S)
-        slow += seconds > SLOW_S
-        raised += isinstance(result, str)
+        result = outcome.value[0] if outcome.status == "done" else None
         lost += row.right and result is not True
         credited += not row.right and result is True
-    return f"{credited} / {lost}{f', {raised} raise' if raised else ''}", slow
+    return f"{credited} / {lost}"
 
 
 def rate(rows: Sequence[LabelledCompletion], scorer: str, pool: WorkerPool) -> str:
@@ -231,27 +195,15 @@ def main() -> None:
     parser.add_argument("--math_verify_tests", type=Path, help="folder tests of a checkout of huggingface/Math-Verify")
     options = parser.parse_args()
 
-    named = sets(gsm8k(options.data, options.rows))
-    named["natural sentences"] = [
-        LabelledCompletion(completion, gold, completion == right)
-        for _, right, wrong, gold in sentences(questions(options.data)[: options.rows], templates=1, seed=0)
-        for completion in (right, wrong)
-    ]
+    named = sets(options.data, options.rows)
     if options.math_verify_tests:
         named["rows of math-verify's tests"] = math_verify_rows(options.math_verify_tests)
     pool = WorkerPool("benchmarks.verify_answers:work", processes=1)
-    slow = dict.fromkeys(SCORERS, 0)
     print(f"| completions (right, wrong) | {' | '.join(SCORERS)} |\n|{'---|' * (len(SCORERS) + 1)}")
     for name, rows in named.items():
         right = sum(row.right for row in rows)
-        cells = [f"{name} ({right}, {len(rows) - right})"]
-        for scorer in SCORERS:
-            cell, late = measure(rows, scorer, pool)
-            slow[scorer] += late
-            cells.append(cell)
-        print(f"| {' | '.join(cells)} |", flush=True)
-    total = sum(len(rows) for rows in named.values())
-    print(f"| over {SLOW_S:g} s, of {total:,} | {' | '.join(map(str, slow.values()))} |")
+        cells = [measure(rows, scorer, pool) for scorer in SCORERS]
+        print(f"| {name} ({right}, {len(rows) - right}) | {' | '.join(cells)} |", flush=True)
     rows = math_shaped(named["expressions"])
     rates = [rate(rows, scorer, pool) for scorer in SCORERS]
     print(f"| completions per second, four numbers for each expression | {' | '.join(rates)} |")

@@ -81,6 +81,8 @@ class Server:
         if call == "experiments/get-by-name" and body["experiment_name"] in self.experiments:
             experiment = {"experiment_id": "1", "name": body["experiment_name"], "lifecycle_stage": "active"}
             return 200, {"experiment": experiment}
+        if call == "experiments/get":
+            return 200, {"experiment": {"experiment_id": "1", "name": self.experiments[0], "lifecycle_stage": "active"}}
         if call == "experiments/create":
             self.experiments.append(body["name"])
             return 200, {"experiment_id": "1"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -280,15 +279,6 @@ def gsm8k(split: str) -> list[tuple[str, str]]:
     return [(solution, gold.strip()) for solution, _, gold in pairs]
 
 
-@pytest.mark.parametrize(("split", "rows", "commas", "negatives"), [("train", 7473, 79, 3), ("test", 1319, 14, 2)])
-def test_the_golds_of_gsm8k_are_what_we_know_of_them(split: str, rows: int, commas: int, negatives: int) -> None:
-    golds = [gold for _, gold in gsm8k(split)]
-    assert len(golds) == rows
-    assert sum("," in gold for gold in golds) == commas
-    assert sum(gold.startswith("-") for gold in golds) == negatives
-    assert all(re.fullmatch(r"-?[0-9]+", normalise_gold(gold)) for gold in golds)
-
-
 # {work} is the worked solution as one paragraph, {solution} as it stands in the file.
 RENDERINGS = {
     "as in the file": "{solution}#### {gold}",
@@ -318,6 +308,6 @@ def test_natural_sentences_around_the_answers_of_gsm8k_are_read_and_with_other_n
     if not (DATA / "gsm8k_train.jsonl").is_file():
         pytest.skip("the real GSM8K is not here (gsm8k_train.jsonl in ../shared/data)")
     rows = list(sentences(questions(DATA)[::20], templates=8, seed=1))
-    refused = [(right, gold) for _, right, _, gold in rows if check_answer(right, gold).correct is not True]
+    refused = [(right, gold) for right, _, gold in rows if check_answer(right, gold).correct is not True]
     assert len(refused) <= len(rows) / 1000, refused
-    assert [wrong for _, _, wrong, gold in rows if check_answer(wrong, gold).correct is not False] == []
+    assert [wrong for _, wrong, gold in rows if check_answer(wrong, gold).correct is not False] == []
