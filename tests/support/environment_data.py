@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+
+from tests.support.data_files import write_rows
 
 
 def write_questions_on_tables(folder: Path) -> Path:
@@ -19,7 +20,7 @@ def write_questions_on_tables(folder: Path) -> Path:
             }
             for number in numbers
         ]
-        _write(folder / f"{split}.jsonl", rows)
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
 
 
@@ -36,7 +37,7 @@ def write_questions_on_articles(folder: Path) -> Path:
             }
             for number in numbers
         ]
-        _write(folder / f"{split}.jsonl", rows)
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
 
 
@@ -52,7 +53,7 @@ def write_competition_problems(folder: Path) -> Path:
             }
             for number in numbers
         ]
-        _write(folder / f"{split}.jsonl", rows)
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
 
 
@@ -71,8 +72,8 @@ def write_instructions(folder: Path) -> Path:
         }
         for number in range(50, 58)
     ]
-    _write(folder / "train.jsonl", train)
-    _write(folder / "test.jsonl", test)
+    write_rows(folder / "train.jsonl", train)
+    write_rows(folder / "test.jsonl", test)
     return folder
 
 
@@ -89,8 +90,8 @@ def write_choices(folder: Path) -> Path:
             )
         else:
             test.append({"question": question, "subject": "jars", "choices": texts, "answer": right})
-    _write(folder / "train.jsonl", train)
-    _write(folder / "test.jsonl", test)
+    write_rows(folder / "train.jsonl", train)
+    write_rows(folder / "test.jsonl", test)
     return folder
 
 
@@ -109,7 +110,7 @@ def write_extractions(folder: Path) -> Path:
             f"Shelf No. {number} of the shop at the old harbour holds one jar of {number + 0.5} grams, filled in May."
         )
         rows.append({"title": "Jars", "schema": json.dumps(schema), "item": json.dumps(item), "text": text})
-    _write(folder / "data.jsonl", rows)
+    write_rows(folder / "data.jsonl", rows)
     return folder
 
 
@@ -135,9 +136,5 @@ def write_calls(folder: Path) -> Path:
             }
             for number in numbers
         ]
-        _write(folder / f"{split}.jsonl", rows)
+        write_rows(folder / f"{split}.jsonl", rows)
     return folder
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.code_contests import code_contests
 from tests.support.cases import cases
+from tests.support.data_files import write_rows
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
 LEAD_IN = "Solve this task in C++. Document your thoughts in <think> tags and code in <code> tags."
@@ -81,18 +81,8 @@ def prepared_row(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    if path.suffix == ".parquet":
-        from datasets import Dataset
-
-        Dataset.from_list(rows).to_parquet(path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def load(folder: Path, rows: list[dict[str, Any]], **options: Any) -> Task:
-    return code_contests(path=write(folder / "rows.jsonl", rows), **{"test_fraction": 0, **options})
+    return code_contests(path=write_rows(folder / "rows.jsonl", rows), **{"test_fraction": 0, **options})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -102,7 +92,7 @@ def load(folder: Path, rows: list[dict[str, Any]], **options: Any) -> Task:
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_both_forms_give_the_same_rows(tmp_path: Path, suffix: str) -> None:
     hub, prepared = (
-        code_contests(path=write(tmp_path / f"{form.__name__}.{suffix}", [form(n) for n in range(20)]))
+        code_contests(path=write_rows(tmp_path / f"{form.__name__}.{suffix}", [form(n) for n in range(20)]))
         for form in (hub_row, prepared_row)
     )
     assert list(hub.train) == list(prepared.train)
@@ -141,8 +131,8 @@ def test_the_prompt_is_ours_and_asks_for_one_format(tmp_path: Path, options: dic
 
 def test_a_folder_gives_its_splits_and_no_problem_is_in_two(tmp_path: Path) -> None:
     for name, numbers in (("train-00000-of-00002", (1, 2, 3)), ("train-00001-of-00002", (4, 5)), ("test", (5, 6))):
-        write(tmp_path / f"{name}.parquet", [hub_row(number) for number in numbers])
-    write(tmp_path / "valid.parquet", [hub_row(7), {**hub_row(2), "name": "12_A. Add One"}])
+        write_rows(tmp_path / f"{name}.parquet", [hub_row(number) for number in numbers])
+    write_rows(tmp_path / "valid.parquet", [hub_row(7), {**hub_row(2), "name": "12_A. Add One"}])
     task = code_contests(path=str(tmp_path))
     ids = [list(task.split(split)["id"]) for split in ("train", "validation", "test")]
     assert ids == [["1_A", "3_A", "4_A"], ["7_A", "12_A"], ["5_A", "6_A"]]
@@ -154,7 +144,7 @@ def test_columns_that_are_not_needed_and_rows_outside_the_band_are_never_read(tm
 
     rows = [hub_row(number, cf_rating=rating) for number, rating in enumerate((0, 700, 800, 900, 2400))]
     for suffix in ("parquet", "jsonl"):
-        file = Path(write(tmp_path / f"rows.{suffix}", rows))
+        file = Path(write_rows(tmp_path / f"rows.{suffix}", rows))
         found = read_file(file, RowSelection(("name", "no_such_column"), band=("cf_rating", 800, 1000)))
         assert found.rows == [{"name": "2_A. Add One"}, {"name": "3_A. Add One"}]
         assert found.skipped == 3
@@ -168,7 +158,7 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
 
     for split, numbers in (("train", range(300)), ("test", range(300, 303))):
         rows = [hub_row(number, cf_rating=700 + number) for number in numbers]
-        write(tmp_path / f"{split}.parquet", rows)
+        write_rows(tmp_path / f"{split}.parquet", rows)
     wanted = RowSelection(("name", "time_limit"), band=("cf_rating", 800, 1000))
     # `datasets` takes a folder of parquet files for a data set of its own; what the hub's client adds is the network.
     loaded = download_split(str(tmp_path), ("train", "valid", "test"), wanted, "")
@@ -223,16 +213,11 @@ def test_a_band_of_ratings_includes_its_ends(tmp_path: Path, options: dict, rati
 def test_what_cannot_be_scored_justly_is_dropped_and_counted(
     tmp_path: Path, fields: dict, reason: str, why: str, suffix: str
 ) -> None:
-    file = write(tmp_path / f"rows.{suffix}", [hub_row(1), hub_row(2, **fields)])
+    file = write_rows(tmp_path / f"rows.{suffix}", [hub_row(1), hub_row(2, **fields)])
     task = code_contests(path=file, test_fraction=0)
     assert list(task.train["id"]) == ["1_A"], why
     [note] = [note for note in task.notes if note.startswith("Dropped 1 problem")]
     assert note.startswith(f"Dropped 1 problem: {reason}") and note.endswith(" (2_A)."), why
-
-
-def test_five_dropped_problems_of_a_kind_are_named(tmp_path: Path) -> None:
-    rows = [hub_row(0), *(hub_row(number, story="<image>") for number in range(1, 9))]
-    assert any("(1_A, 2_A, 3_A, 4_A, 5_A, …)" in note for note in load(tmp_path, rows).notes)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -309,7 +294,7 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("options", "kind", "key", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(tmp_path: Path, options: dict, kind: str, key: str | None, why: str) -> None:
-    file = write(tmp_path / "rows.jsonl", [hub_row(1)])
+    file = write_rows(tmp_path / "rows.jsonl", [hub_row(1)])
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("code_contests", {"path": file, **options}))
     assert (error.value.kind, error.value.key) == (kind, key), why
@@ -330,7 +315,7 @@ def test_rows_of_another_format_are_refused(tmp_path: Path, row: dict, kind: str
 
 def test_a_folder_without_training_rows_says_what_is_missing(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        write(tmp_path / f"{name}.jsonl", [hub_row(1)])
+        write_rows(tmp_path / f"{name}.jsonl", [hub_row(1)])
     with pytest.raises(InputError) as error:
         code_contests(path=str(tmp_path))
     assert (error.value.kind, error.value.key) == ("missing-split", "path")
@@ -359,16 +344,6 @@ def test_of_the_real_easy_problems_as_many_are_left_as_the_page_says(real: Task)
         "the statement of another problem": 6,
     }
     assert "Outputs are compared by lines (535), yes_no (54), float (7)." in real.notes
-
-
-@pytest.mark.slow
-def test_no_real_prompt_has_anything_baked_in(real: Task) -> None:
-    prompts = [row["prompt"] for row in real.train]
-    assert all(len(prompt) == 1 and prompt[0]["role"] == "user" for prompt in prompts)
-    texts = [prompt[0]["content"] for prompt in prompts]
-    assert not any(word in text for text in texts for word in ("<|im_", "<think>", "<code>", "\nProblem:"))
-    openings = {text.split("\n\n")[0] for text in texts}
-    assert len(openings) == 1
 
 
 def test_real_rows_keep_their_tests_apart(real: Task) -> None:

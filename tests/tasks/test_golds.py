@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.mixture import mix
 from rlvr.data.task import Task
 from rlvr.scoring.registry import load_reward, load_task
+from tests.support.data_files import write_rows
 from tests.support.environment_data import (
     write_calls,
     write_choices,
@@ -33,34 +33,30 @@ BOX = {"style": "chat"}
 
 def gsm8k(folder: Path) -> Path:
     rows = [{"question": f"What is {n} + 1?", "answer": f"It is {n} + 1.\n#### {n + 1:,}"} for n in range(990, 1090)]
-    lines(folder / "test.jsonl", rows[90:])
-    return lines(folder / "train.jsonl", rows[:90]).parent
+    write_rows(folder / "test.jsonl", rows[90:])
+    write_rows(folder / "train.jsonl", rows[:90])
+    return folder
 
 
-def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+def mbpp(folder: Path) -> str:
+    return write_rows(folder / "mbpp.jsonl", [full(11), full(601), sanitized(602)])
 
 
-def mbpp(folder: Path) -> Path:
-    return lines(folder / "mbpp.jsonl", [full(11), full(601), sanitized(602)])
+def humaneval(folder: Path) -> str:
+    return write_rows(folder / "HumanEval.jsonl", [problem(0), problem(1, test=f"\n\n{CHECK}\n")])
 
 
-def humaneval(folder: Path) -> Path:
-    return lines(folder / "HumanEval.jsonl", [problem(0), problem(1, test=f"\n\n{CHECK}\n")])
-
-
-def own(folder: Path) -> Path:
-    return lines(folder / "own.jsonl", [{"prompt": f"{n} + 1?", "final_answer": n + 1} for n in range(20)])
+def own(folder: Path) -> str:
+    return write_rows(folder / "own.jsonl", [{"prompt": f"{n} + 1?", "final_answer": n + 1} for n in range(20)])
 
 
 def programs(folder: Path) -> Path:
     rows = [{"prompt": f"Print {n}.", "tests": [{"input": "", "output": str(n)}], "language": "python"} for n in (3, 4)]
-    return lines(folder / "own.jsonl", [{**row, "solution": f"print({row['prompt'][6:-1]})"} for row in rows])
+    return write_rows(folder / "own.jsonl", [{**row, "solution": f"print({row['prompt'][6:-1]})"} for row in rows])
 
 
 # (task, its options, what writes its data, metric and its options, answer column)
-CASES: list[tuple[str, Options, Callable[[Path], Path] | None, str, Options, str | None]] = [
+CASES: list[tuple[str, Options, Callable[[Path], Path | str] | None, str, Options, str | None]] = [
     ("arithmetic", FEW, None, "math_correctness", {}, "final_answer"),
     ("arithmetic", {**FEW, "operations": "multiplication"}, None, "math_correctness", {}, "final_answer"),
     ("competition_math", {}, write_competition_problems, "math_correctness", {}, "final_answer"),
@@ -89,7 +85,7 @@ CASES: list[tuple[str, Options, Callable[[Path], Path] | None, str, Options, str
 def test_golds_score_1_and_an_empty_answer_0(
     name: str,
     options: Options,
-    write: Callable[[Path], Path] | None,
+    write: Callable[[Path], Path | str] | None,
     metric: str,
     reward_options: Options,
     answer: str | None,

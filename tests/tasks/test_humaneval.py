@@ -11,6 +11,7 @@ import pytest
 from rlvr.errors import InputError
 from tasks.humaneval import humaneval
 from tests.support.cases import cases
+from tests.support.data_files import write_rows
 
 PROMPT = '''from typing import List
 
@@ -52,11 +53,6 @@ def problem(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 def passes(program: str, test: str) -> bool:
     names: dict[str, Any] = {}
     exec(program, names)
@@ -69,7 +65,7 @@ def passes(program: str, test: str) -> bool:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    return write(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, test=METADATA + LOOP)])
+    return write_rows(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, test=METADATA + LOOP)])
 
 
 def test_all_rows_are_test_rows(file: str) -> None:
@@ -121,5 +117,5 @@ def test_the_prefix_makes_a_program_of_a_continuation_and_of_a_whole_function(fi
 @pytest.mark.parametrize(("fields", "column", "why"), cases(__file__, "rows that cannot be"))
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path, fields: dict, column: str, why: str) -> None:
     with pytest.raises(InputError) as error:
-        humaneval(path=write(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, **fields)]))
+        humaneval(path=write_rows(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, **fields)]))
     assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", column, 1), why

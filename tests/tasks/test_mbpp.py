@@ -14,6 +14,7 @@ from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.mbpp import mbpp
 from tests.support.cases import cases
+from tests.support.data_files import write_rows
 
 
 def full(number: int, **fields: Any) -> dict[str, Any]:
@@ -42,25 +43,13 @@ def sanitized(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    if path.suffix == ".parquet":
-        from datasets import Dataset
-
-        Dataset.from_list(rows).to_parquet(path)
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 NUMBERS = (1, 10, 11, 510, 511, 600, 601, 974)
 
 
 @pytest.mark.parametrize("name", ["mbpp.jsonl", "mbpp.json", "mbpp.parquet"])
 @pytest.mark.parametrize("version", [full, sanitized])
 def test_rows_go_to_the_papers_splits(tmp_path: Path, version: Any, name: str) -> None:
-    task = mbpp(path=write(tmp_path / name, [version(number) for number in NUMBERS]))
+    task = mbpp(path=write_rows(tmp_path / name, [version(number) for number in NUMBERS]))
     ids = {split: list(task.split(split)["id"]) for split in ("train", "validation", "test")}
     assert ids == {
         "train": ["mbpp-601", "mbpp-974"],
@@ -71,8 +60,8 @@ def test_rows_go_to_the_papers_splits(tmp_path: Path, version: Any, name: str) -
 
 def test_a_folder_of_the_hubs_files_is_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
-    write(tmp_path / "full" / "train-00000-of-00001.parquet", [full(601)])
-    write(tmp_path / "full" / "test-00000-of-00001.parquet", [full(11)])
+    write_rows(tmp_path / "full" / "train-00000-of-00001.parquet", [full(601)])
+    write_rows(tmp_path / "full" / "test-00000-of-00001.parquet", [full(11)])
     task = mbpp(path=str(tmp_path))
     assert (len(task.train), len(task.validation), len(task.test)) == (1, 0, 1)
 
@@ -80,7 +69,7 @@ def test_a_folder_of_the_hubs_files_is_read_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [full, sanitized])
 def test_a_row_has_the_columns_that_code_rewards_read_and_no_solution(tmp_path: Path, version: Any) -> None:
     original = version(601)
-    row = mbpp(path=write(tmp_path / "mbpp.jsonl", [original])).train[0]
+    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [original])).train[0]
     assert row["entry_point"] == ("add" if version is full else "halve")
     assert (row["language"], row["source"], row["id"]) == ("python", "mbpp", "mbpp-601")
     assert row["public_tests"] == row["tests"][:1] and len(row["tests"]) == 3
@@ -89,7 +78,7 @@ def test_a_row_has_the_columns_that_code_rewards_read_and_no_solution(tmp_path: 
 
 @pytest.mark.parametrize("version", [full, sanitized])
 def test_each_test_passes_for_the_solution_and_for_no_stub(tmp_path: Path, version: Any) -> None:
-    row = mbpp(path=write(tmp_path / "mbpp.jsonl", [version(601)])).train[0]
+    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [version(601)])).train[0]
     for test in row["tests"]:
         names: dict[str, Any] = {}
         exec(version(601)["code"], names)
@@ -104,7 +93,7 @@ def test_shown_and_scored_asserts_are_options(
     tmp_path: Path, options: dict, in_prompt: list[int], scored: list[int], why: str
 ) -> None:
     row = full(601, challenge_test_list=["assert add(9) == 610"])
-    row = mbpp(path=write(tmp_path / "mbpp.jsonl", [row]), **options).train[0]
+    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [row]), **options).train[0]
     content = row["prompt"][0]["content"]
     assert [n for n in (0, 1, 2, 9) if f"assert add({n}) ==" in content] == in_prompt, why
     assert [test["assert"] for test in row["tests"]] == [f"assert add({n}) == {n + 601}" for n in scored], why
@@ -115,7 +104,7 @@ def test_shown_and_scored_asserts_are_options(
 def test_statements_that_the_tests_need_run_in_front_of_each_and_are_shown(tmp_path: Path) -> None:
     setup = "root = Node(1) \r\nroot.left = Node(2)"
     row = full(601, test_setup_code=setup, test_list=["assert depth(root) == 2", "assert depth(root.left) == 1"])
-    row = mbpp(path=write(tmp_path / "mbpp.jsonl", [row])).train[0]
+    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [row])).train[0]
     assert [test["assert"].split("\n") for test in row["tests"]] == [
         ["root = Node(1) ", "root.left = Node(2)", "assert depth(root) == 2"],
         ["root = Node(1) ", "root.left = Node(2)", "assert depth(root.left) == 1"],
@@ -125,7 +114,7 @@ def test_statements_that_the_tests_need_run_in_front_of_each_and_are_shown(tmp_p
 
 def test_what_a_held_out_split_asks_is_not_trained_on(tmp_path: Path) -> None:
     rows = [full(601), full(602, text="Write a function  to add 11."), full(11)]
-    task = mbpp(path=write(tmp_path / "mbpp.jsonl", rows))
+    task = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", rows))
     assert list(task.train["id"]) == ["mbpp-601"]
     assert any("Dropped 1 training rows" in note for note in task.notes)
 
@@ -133,7 +122,7 @@ def test_what_a_held_out_split_asks_is_not_trained_on(tmp_path: Path) -> None:
 def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> None:
     broken = {602: [], 603: ["add(1)"], 604: ["assert add(1"], 605: ["assert True"]}
     rows = [full(601), *(full(number, test_list=asserts) for number, asserts in broken.items())]
-    task = mbpp(path=write(tmp_path / "mbpp.jsonl", rows))
+    task = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", rows))
     assert list(task.train["id"]) == ["mbpp-601"]
     for number in broken:
         assert any(note.startswith("Dropped ") and str(number) in note for note in task.notes), number
@@ -157,7 +146,7 @@ def test_tasks_without_usable_tests_are_dropped_and_named(tmp_path: Path) -> Non
 def test_invalid_input_is_refused(
     tmp_path: Path, rows: list, options: dict, kind: str, key: str | None, row: int | None, why: str
 ) -> None:
-    file = write(tmp_path / "mbpp.jsonl", rows)
+    file = write_rows(tmp_path / "mbpp.jsonl", rows)
     with pytest.raises(InputError) as error:
         load_task(TaskSpec("mbpp", {"path": str(tmp_path) if row else file, **options}))
     assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
@@ -166,7 +155,7 @@ def test_invalid_input_is_refused(
 
 def test_a_faulty_program_fails_a_test_and_stays_out_of_the_prompt(tmp_path: Path) -> None:
     rows = [full(number) for number in (11, 601, 602)] + [full(603, code="def add(n):\n    return sum([n, m])")]
-    options = {"path": write(tmp_path / "mbpp.jsonl", rows), "answer_format": "tool", "tests": "hidden"}
+    options = {"path": write_rows(tmp_path / "mbpp.jsonl", rows), "answer_format": "tool", "tests": "hidden"}
     task = mbpp(**options, faulty=True)
     assert [row["id"] for row in task.train] == ["mbpp-601", "mbpp-602"], "nothing can be changed in 603"
     for row in [*task.train, *task.test]:

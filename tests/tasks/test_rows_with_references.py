@@ -14,6 +14,7 @@ from rlvr.errors import InputError
 from tasks.function_calls import function_calls
 from tasks.json_extraction import json_extraction
 from tasks.multiple_choice import multiple_choice
+from tests.support.data_files import write_rows
 from tests.support.environment_data import write_calls, write_choices, write_extractions
 
 TABLE = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
@@ -96,7 +97,7 @@ def test_letters_may_be_small_and_numbers_count_from_0(tmp_path: Path) -> None:
             {"question": f"Which is it, {n}?", "choices": ["w", "x", "y", "z"], "answer": answer}
             for n, answer in enumerate(answers)
         ]
-        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / "rows.jsonl", rows)
         return multiple_choice(path=str(tmp_path / "rows.jsonl"), test_fraction=0)
 
     assert load("a", "D").train["final_answer"] == ["A", "D"]
@@ -118,7 +119,7 @@ def test_a_training_row_that_repeats_a_held_out_one_is_left_out(name: str, colum
     test = [{**rows[1], column: held_out["question"]}]
     (folder / "rows.jsonl").unlink()
     for split, content in (("train", rows), ("test", test)):
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+        write_rows(folder / f"{split}.jsonl", content)
     task = load(path=str(folder))
     assert held_out["question"].upper() not in " ".join(task.train["question"]) and len(task.test) == 1
     assert len(task.train) >= len(rows) - 2
