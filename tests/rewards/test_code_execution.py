@@ -293,12 +293,3 @@ def test_rows_that_cannot_be_judged_are_found_before_training() -> None:
     with pytest.raises(InputError) as error:
         validate_rows(tests=[SUMS], max_timeouts=0)
     assert error.value.key == "max_timeouts"
-
-
-def test_an_explanation_shows_verdicts_and_reasons() -> None:
-    said: dict[str, list[str]] = {}
-    completions = [HALF, "```python\nprint(", fenced("print(")]
-    code_execution([""] * 3, completions, tests=[SUMS] * 3, log_extra=said.__setitem__)
-    wrong, unclosed, invalid = said["code_execution/why"]
-    assert "the only block" in wrong and "1 AC, 1 WA" in wrong and "expected '4', got '3'" in wrong
-    assert "never closed" in unclosed and "SyntaxError" in invalid

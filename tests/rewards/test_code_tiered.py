@@ -42,12 +42,6 @@ def test_rows_without_tests_are_masked() -> None:
     assert code_tiered([""] * 2, ["no program", TIERS[0][0]], tests=[None, []]) == [None, None]
 
 
-def test_metrics_are_logged_under_its_name() -> None:
-    logged: dict[str, float] = {}
-    code_tiered([""] * 2, [TIERS[0][0], "none"], tests=[TESTS] * 2, log_metric=logged.__setitem__)
-    assert logged["code_tiered/verdict_ac"] == 1.0 and logged["code_tiered/no_program"] == 0.5
-
-
 def test_rows_are_validated_like_those_of_code_execution() -> None:
     assert validate_rows(tests=[TESTS, None], published=False) == [None, "there is no test"]
     with pytest.raises(InputError, match="code_tiered") as error:

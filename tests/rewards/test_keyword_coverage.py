@@ -42,18 +42,6 @@ def test_each_row_has_its_own_keywords_and_all_share_the_terms() -> None:
     assert keyword_coverage([""], [text], keywords=[["refund"]], terms=["refund", "voucher"]) == [0.5], "once each"
 
 
-def test_the_column_survives_the_way_through_a_data_file(tmp_path: Any) -> None:
-    import json
-
-    from tasks.jsonl import jsonl
-
-    rows = [{"prompt": f"Question {i}?", "keywords": REFUND if i % 2 else ["refund"]} for i in range(8)]
-    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    train = jsonl(path=str(tmp_path / "train.jsonl"), test_fraction=0.25).train
-    completions = ["You get a refund within two weeks of buying it."] * len(train)
-    assert keyword_coverage(train["prompt"], completions, keywords=list(train["keywords"])) == [1.0] * len(train)
-
-
 @pytest.mark.parametrize(("keywords", "why"), cases(__file__, "a row without terms"))
 def test_a_row_without_terms_is_refused(keywords: Any, why: str) -> None:
     good, bad = validate_rows(keywords=[["refund"], keywords])

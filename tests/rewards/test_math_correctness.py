@@ -29,11 +29,6 @@ def test_takes_what_the_trainer_adds() -> None:
     assert rewards == [1.0, 0.0]
 
 
-def test_prose_counts_unless_switched_off() -> None:
-    assert math_correctness([""], ["The answer is 42."], final_answer=["42"]) == [1.0]
-    assert math_correctness([""], ["The answer is 42."], final_answer=["42"], prose=False) == [0.0]
-
-
 def test_rows_without_a_gold_are_masked() -> None:
     golds: list = [None, 1, ["1"], "1"]
     assert math_correctness([""] * 4, ["#### 1"] * 4, final_answer=golds) == [None, None, None, 1.0]

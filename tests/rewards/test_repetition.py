@@ -60,11 +60,6 @@ def test_a_loop_costs_nearly_everything_in_any_script(text: str, why: str) -> No
     assert reward is not None and -1.0 <= reward < -0.85, why
 
 
-def test_a_loop_costs_more_the_longer_it_is() -> None:
-    rewards = repetition([""] * 4, ["so it is the same " * times for times in (1, 2, 4, 8)])
-    assert rewards == sorted(rewards, key=lambda reward: -(reward or 0.0)) and len(set(rewards)) == 4
-
-
 def test_loops_among_the_thoughts_count() -> None:
     loop = "let me check that again " * 50
     assert repetition([""], [f"<think>{loop}</think>42"])[0] == pytest.approx(-0.97, abs=0.03)
@@ -85,12 +80,6 @@ def test_on_plain_words_it_is_the_formula_of_the_paper(said: list[str], n: int) 
     ids = [[["alpha", "beta", "gamma"].index(word) for word in said]]
     theirs = get_repetition_penalty_reward(ngram_size=n)(ids)
     assert repetition([""], [" ".join(said)], n=n) == pytest.approx(theirs)
-
-
-def test_the_explanation_shows_the_worst_run() -> None:
-    said: dict[str, list[str]] = {}
-    repetition([""], ["so it is so it is so it is"], n=3, log_extra=said.__setitem__)
-    assert said == {"repetition/why": ["4 of 7 n-grams of 3 words recur. The worst: 'so it is'."]}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-JOINED = "sales JOIN shops ON shops.id = shop_id JOIN towns ON towns.id = town_id"
 # A right query, and another one that means the same.
 EQUAL = cases(__file__, "equal")
 

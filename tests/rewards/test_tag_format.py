@@ -82,13 +82,6 @@ def test_repeating_a_block_never_earns_more(pieces: list[str], times: int) -> No
     assert once is not None and often is not None and often <= once
 
 
-def test_the_explanation_names_the_fault() -> None:
-    said: dict[str, list[str]] = {}
-    tag_format(["", ""], ["<think>x</think>y</think>42", "<THINK>x</think>42"], log_extra=said.__setitem__)
-    twice, capitals = said["tag_format/why"]
-    assert "</think> occurs 2 times." in twice and "<think> is written '<THINK>'." in capitals
-
-
 @pytest.mark.parametrize(
     ("completion", "why"),
     [

@@ -59,7 +59,6 @@ WORDS = (
     *("--max_steps", "6", "--logging_steps", "1", "--log_completions", "true", "--num_completions_to_print", "0"),
     *("--save_strategy", "steps", "--save_steps", "3"),
 )
-QLORA = ("--load_in_4bit", "true", "--use_bnb_nested_quant", "true")
 DYNAMIC = ("--dynamic_sampling", str(EXTRA))
 
 Call = dict[str, Any]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from rlvr.artifacts import checkpoints, directory
+from rlvr.artifacts import checkpoints
 from rlvr.artifacts.directory import FORMAT, write_status
 from rlvr.artifacts.identity import Identity
 from rlvr.artifacts.resumption import RunStatus, choose_resumption
@@ -112,12 +112,6 @@ def test_a_checkpoint_without_a_valid_identity_is_refused(tmp_path: Path, identi
     with pytest.raises(InputError) as error:
         choose_resumption(run, identity)
     assert (error.value.kind, error.value.key) == ("checkpoint-mismatch", "identity")
-
-
-def test_a_trained_run_with_a_damaged_status_continues_from_its_checkpoint(tmp_path: Path) -> None:
-    run, identity, checkpoint = killed_run(tmp_path / "run")
-    directory.write_json(tmp_path / "run" / "run.json", {"status": "trained"})
-    assert choose_resumption(run, identity).checkpoint == checkpoint
 
 
 def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,11 +135,6 @@ def test_a_folder_without_a_record_is_an_input_error(recorded: Path, tmp_path: P
     assert error.value.kind == "no-record"
 
 
-def test_a_folder_of_runs_says_how_to_name_them(recorded: Path) -> None:
-    with pytest.raises(InputError, match=rf"Give the output_dir of a run, or {recorded.parent}/\* for those in it\.$"):
-        read_record(recorded.parent)
-
-
 def test_a_run_that_is_measured_again_has_a_new_record(recorded: Path, tmp_path: Path) -> None:
     run = shutil.copytree(recorded, tmp_path / "run")
     write_run(run, base=[False, True] * 20, trained=[False, True] * 20)  # replaces the measurement

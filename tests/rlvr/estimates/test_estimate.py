@@ -15,11 +15,11 @@ from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.estimates import Estimate, estimate, find_machine
 from rlvr.estimates.memory import GIB, LOADING
 from rlvr.preflight.rollout_weights import as_merged
-from tests.rlvr.estimates.test_parameters import qwen
+from tests.support.model_families import real_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-HALF = qwen(896, 4864, 24, 14, 2, 151936, True)
-SEVEN = qwen(3584, 18944, 28, 28, 4, 152064, False)
+HALF = real_config("Qwen/Qwen2.5-0.5B-Instruct")
+SEVEN = real_config("Qwen/Qwen2.5-7B-Instruct")
 LORA = {"use_peft": True, "lora_target_modules": "all-linear"}
 
 
@@ -201,7 +201,8 @@ def test_a_generation_is_made_in_as_few_equal_rounds_as_fit() -> None:
 
 def test_an_estimate_with_proposed_changes_takes_less_than_two_seconds() -> None:
     """Without the imports of torch and transformers."""
-    counted = qwen(3584, 18944, 28, 28, 4, 150_000, False)  # by no other test
+    counted = real_config("Qwen/Qwen2.5-7B-Instruct")
+    counted.vocab_size = 150_000  # counted by no other test
     started = time.process_time()
     assert of("L4", counted, per_device_train_batch_size=64).changes
     assert time.process_time() - started < 2

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.health import CHECKS, Finding, findings, health_line, summary
-from scripts import report
 from tests.support.cases import cases
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -296,11 +293,6 @@ def test_alarms_come_before_warnings_and_causes_before_effects() -> None:
     assert [one.metric for one in found] == ["completions/clipped_ratio", "frac_reward_zero_std", "kl"]
 
 
-def test_a_summary_says_how_the_reward_went() -> None:
-    assert summary(run(60)) == ["reward 0.45 → 0.837 in 60 steps", "healthy from beginning to end"]
-    assert summary([]) == ["no step has logged a reward"]
-
-
 @pytest.mark.parametrize(
     ("steps", "rises", "says", "why"),
     [
@@ -349,15 +341,3 @@ def test_the_alarm_that_the_page_quotes_is_the_real_one() -> None:
     [quoted] = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     lines = run(60, completions__clipped_ratio=0.9)
     assert " ".join(quoted.split()) == health_line(lines, settings={"max_completion_length": 64})
-
-
-@pytest.mark.slow
-def test_the_command_of_the_page_writes_the_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = re.findall(r"^python scripts/report.py (.*)$", PAGE, re.MULTILINE)[0]
-    folder, _, page = words = shlex.split(command)
-    monkeypatch.chdir(tmp_path)
-    lines = run(60, completions__clipped_ratio=0.9)
-    Path(folder).mkdir(parents=True)
-    Path(folder, "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert report.main(words) == 0
-    assert findings(lines)[0].problem in Path(page).read_text(encoding="utf-8")

@@ -41,15 +41,6 @@ def test_a_recipe_that_may_disappoint_is_warned_of(
     assert (kind, key, "warning") in [(problem.kind, problem.key, problem.level) for problem in problems], why
 
 
-def test_a_chat_template_whose_turns_no_token_ends_is_warned_of() -> None:
-    chat = Dataset.from_dict({"prompt": [[{"role": "user", "content": f"{row}+1?"}] for row in range(164)]})
-    train, test = (chat.add_column("final_answer", ["1"] * 164).select(part) for part in (range(64), range(64, 164)))
-    components = make_components(train=train, test=test)
-    assert found(components) == [] and components.tokenizer is not None
-    components.tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    assert found(components) == [("unended-completion", "model_name_or_path")], "trl PR #7039: invented turns follow"
-
-
 @pytest.mark.parametrize(
     ("settings", "is_refused", "why"),
     [

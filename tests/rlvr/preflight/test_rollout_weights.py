@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from transformers import AutoConfig, Qwen2Config
+from transformers import AutoConfig
 
 from rlvr.config.recipe import load_recipe
 from rlvr.data.task import Task
@@ -15,6 +15,7 @@ from rlvr.preflight import rollout_weights
 from rlvr.preflight.components import RunComponents, TargetMachine
 from rlvr.preflight.rollout_weights import as_merged, check_rollout_weights, choose_weights
 from tests.conftest import REPOSITORY
+from tests.support.model_families import real_config
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 GPU = REPOSITORY / "recipes" / "gsm8k-qwen2.5-7b-instruct-qlora.yaml"
@@ -58,14 +59,7 @@ def test_on_a_cpu_the_copies_take_a_quarter_of_the_free_memory(
 
 @pytest.mark.parametrize(("machine", "chosen"), [("ml.g6e.xlarge", "auto"), ("ml.g6.xlarge", "adapter")])
 def test_on_a_gpu_the_estimate_with_a_copy_must_fit(machine: str, chosen: str) -> None:
-    config = Qwen2Config(
-        vocab_size=152064,
-        hidden_size=3584,
-        intermediate_size=18944,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-    )
+    config = real_config("Qwen/Qwen2.5-7B-Instruct")
     rows = Dataset.from_dict({"prompt": ["x"] * 1000})
     task = Task(train=rows, validation=rows.select([]), test=rows.select([]))
     whole = RunComponents(load_recipe(GPU, []), TargetMachine(machine=machine), 1, task=task, config=config)

@@ -156,8 +156,10 @@ def test_a_chart_shows_its_values_under_the_pointer(opened: Tab) -> None:
 def test_it_fits_any_width_in_light_and_dark(
     browser: Tab, page: Path, runs: list[Path], width: int, dark: bool
 ) -> None:
+    browser.messages.clear()
     for path in (page, write_comparison(runs) if dark else page):
         browser.open(path, width=width, dark=dark)
+        assert browser.messages == []
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         colours = browser.evaluate(
             "[document.body, document.querySelector('h1')].map((one) => getComputedStyle(one))"
@@ -209,10 +211,3 @@ def test_no_column_of_a_table_is_cut(browser: Tab, runs: list[Path], tmp_path: P
     assert [shown for shown, needed in browser.evaluate(sizes) if needed > shown] == []
     text = browser.evaluate("document.querySelector('table').textContent")
     assert WIDE_NAME in text and "\u00a0%" in text and " %" not in text, "no line ends between a number and its sign"
-
-
-def test_the_comparison_opens_without_errors(browser: Tab, runs: list[Path]) -> None:
-    browser.messages.clear()
-    browser.open(write_comparison(runs))
-    assert browser.messages == []
-    assert "two" in browser.evaluate("document.title")

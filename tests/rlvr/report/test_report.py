@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,6 @@ from rlvr.artifacts.evaluation import (
     from_json,
 )
 from rlvr.artifacts.evaluation_summary import bars, table, verdict
-from rlvr.errors import InputError
 from rlvr.evaluation.scores import summarise
 from rlvr.evaluation.statistics import paired_difference
 from rlvr.report.page import write_report
@@ -38,8 +36,6 @@ from rlvr.report.run_reader import read_run
 from rlvr.report.samples import changed_answers
 from rlvr.report.svg_charts import Series, thin_out
 from tests.support.report_runs import HOSTILE, read, record, write_run
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -68,16 +64,6 @@ def replace_score(content: Evaluation, **changed: int) -> Evaluation:
 
 
 # ── The verdict ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_verdict_has_both_accuracies_the_difference_and_its_interval() -> None:
-    said = verdict(evaluation([True] * 61 + [False] * 189, [False] * 4 + [True] * 235 + [False] * 11))
-    assert said.sentence == (
-        "On 250 held-out problems the accuracy rose from 24.4 % to 94.0 % (+69.6 points, 95 % interval +62.9 … +75.2)."
-    )
-    assert said.details[0] == (
-        "178 problems went from wrong to right, 4 from right to wrong. McNemar's exact test: p < 0.0001."
-    )
 
 
 @pytest.mark.parametrize(
@@ -372,25 +358,6 @@ def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
 # ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("missing", "words", "why"),
-    [
-        (["evaluation.json"], "There is no held-out evaluation", "the recipe asks for none"),
-        (["metrics.jsonl"], "There is no reward curve", "nothing was logged"),
-        (["recipe.yaml"], "holds no recipe.yaml", "the log alone was copied"),
-        (["completions"], "holds no completions", "log_completions: false"),
-        (["completions/evaluation_base.parquet"], "no held-out answers of both", "the evaluation was interrupted"),
-        (["evaluation.json", "completions", "metrics.jsonl"], "No training step has been logged", "just started"),
-    ],
-)
-def test_a_missing_part_is_replaced_by_a_sentence(run_dir: Path, missing: list[str], words: str, why: str) -> None:
-    for name in missing:
-        path = run_dir / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert words in read(write_report(run_dir)).text, why
-
-
 @pytest.mark.parametrize(("share", "end"), [(0.5, b""), (0, b""), (0, b"\xff\xfe\x00\x01"), (0, b'{"step": "x"}')])
 def test_no_half_written_or_foreign_file_stops_the_report(run_dir: Path, share: float, end: bytes) -> None:
     for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
@@ -425,17 +392,6 @@ def test_an_odd_file_changes_one_sentence_of_the_page(
     path.write_text(change(path.read_text(encoding="utf-8") if path.exists() else ""), encoding="utf-8")
     write_status(run_dir, "running")
     assert words in read(write_report(run_dir)).text, why
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path, exists: bool) -> None:
-    folder = tmp_path / "nothing"
-    if exists:
-        folder.mkdir()
-    with pytest.raises(InputError) as error:
-        write_report(folder)
-    assert error.value.kind == "not-a-run"
-    assert not (folder / "report.html").exists()
 
 
 # ── Samples and curves ──────────────────────────────────────────────────────────────────────────────────────────────

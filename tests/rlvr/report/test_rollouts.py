@@ -150,16 +150,6 @@ def test_the_compressed_size_is_bounded(tmp_path: Path, monkeypatch: pytest.Monk
     assert 20_000 < len(base64.b64decode(packed.data)) <= 40_000
 
 
-@pytest.mark.slow
-def test_the_page_counts_its_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_run(tmp_path / "run", base=[False] * 20, trained=[True] * 20, text="words " * 400)
-    whole = re.sub(r"\s+", " ", read(write_report(folder)).text)
-    assert "All 48 completions of the run directory" in whole
-    monkeypatch.setattr("rlvr.report.packing.MAX_BYTES", 1000)
-    said = re.search(r"This page holds (\d+) completions of 48:", re.sub(r"\s+", " ", read(write_report(folder)).text))
-    assert said is not None and 0 < int(said[1]) < 48
-
-
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False], trained=[True])
     (folder / "completions" / "completions_00004.parquet").write_bytes(b"PAR1")

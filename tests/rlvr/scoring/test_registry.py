@@ -94,15 +94,6 @@ def test_a_reward_that_cannot_be_loaded_is_refused(
     assert caught.value.kind == kind and fix in str(caught.value), why
 
 
-def test_a_misspelt_name_is_told_its_neighbour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rewards").mkdir()
-    reward_file(tmp_path / "rewards", LENGTH)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="length_reward") as caught:
-        load_reward(RewardSpec("lenght_reward"))
-    assert caught.value.kind == "reward-not-found"
-
-
 @pytest.mark.parametrize(
     ("text", "said", "why"),
     [

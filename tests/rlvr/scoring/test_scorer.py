@@ -191,15 +191,6 @@ def test_a_reward_sees_only_rows_of_its_tasks(puppets: Path) -> None:
     assert other.values == [[None, 1.0]] and not other.failures
 
 
-def test_optional_columns_are_logged_too() -> None:
-    """Without its language, a C++ program would be scored again as Python."""
-    logged: dict[str, list[Any]] = {}
-    programs = {"tests": [[{"input": "", "output": "1"}]], "language": ["python"], "unrelated": ["x"]}
-    with Scorer(load_rewards([RewardSpec("code_execution")])) as scoring:
-        said(scoring, ["print(1)"], programs, log_extra=logged.__setitem__)
-    assert logged.get("language") == ["python"] and "unrelated" not in logged
-
-
 def test_the_traceback_begins_in_the_users_file(strict: Scorer, puppets: Path) -> None:
     (fault,) = said(strict, ["raise"]).failures
     assert fault.row == 0 and f'File "{puppets}"' in fault.message and "ValueError: no good" in fault.message

@@ -19,10 +19,8 @@ from rlvr.config import schema
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.recipe_writer import write_recipe
 from rlvr.modeling.loading import model_init_options, model_settings
-from rlvr.report.comparison import write_comparison
 from rlvr.training.trl_config import resolved_settings, training_config
 from tests.conftest import REPOSITORY, TINY_MODEL
-from tests.support.report_runs import read, write_run
 
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.yaml"))
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -97,18 +95,6 @@ def test_a_written_recipe_lists_the_modules_that_are_adapted(words: tuple[str, .
     adapted = {name.rpartition(".")[2] for name in adapter.targeted_module_names}
     lora = YAML(typ="safe").load(written(recipe, tmp_path / "recipe.yaml"))["resolved"]["lora"]
     assert set(lora["target_modules"]) == adapted and len(adapted) == (2 if words else 7)
-
-
-@pytest.mark.slow
-def test_runs_of_one_recipe_differ_in_nothing_but_what_was_changed(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name, base=[False], trained=[True]) for name in ("one", "two")]
-    for folder, words in zip(folders, ([], ["--temperature", "0.7"]), strict=True):
-        recipe = load_recipe(DEMO, [*words, "--output_dir", str(folder)])
-        written(recipe, folder / "recipe.yaml")
-    page = read(write_comparison(folders, tmp_path / "page.html"))
-    assert "temperature" in page.text
-    for key in ("top_p", "adam_beta1", "resolved", "generation_batch_size", "quant_storage", "lora_r"):
-        assert key not in page.text
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from tests.support.dynamic_sampling_runs import (
     DYNAMIC,
     EXTRA,
     GROUP,
-    QLORA,
     Call,
     FinishedRun,
     count_without_signal,
@@ -48,14 +47,7 @@ def on_two_ranks(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Fini
     return FinishedRun(folder)
 
 
-@pytest.fixture(scope="module")
-def with_qlora(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
-    finished = run(tmp_path_factory.mktemp("qlora"), *DYNAMIC, *QLORA, "--max_steps", "2")
-    assert finished.code == 0
-    return finished
-
-
-@pytest.fixture(params=["whole", "on_two_ranks", "with_qlora"])
+@pytest.fixture(params=["whole", "on_two_ranks"])
 def finished(request: pytest.FixtureRequest) -> FinishedRun:
     run: FinishedRun = request.getfixturevalue(request.param)
     return run
@@ -217,11 +209,3 @@ def test_a_curriculum_shows_easy_rows_first_once_an_epoch_also_when_it_is_interr
     # Of the ten rows sixteen are seen: all of them once, and of each difficulty some twice.
     assert [level[question] for question in order] == 6 * [1] + 5 * [2] + 5 * [3]
     assert set(order) == set(rows)
-
-
-def test_qlora_with_dynamic_sampling_learns_from_the_tokens_that_it_sampled(with_qlora: FinishedRun) -> None:
-    lines = with_qlora.lines
-    assert len(lines) == 2 and lines[0]["completions/clipped_ratio"] < 0.2
-    assert all(line["grad_norm"] > 0 for line in lines)
-    # Old and new probabilities agree before the first update: the tokens are those that the model gives them.
-    assert abs(lines[0]["policy_kl"]) < 1e-4

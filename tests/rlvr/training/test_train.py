@@ -6,9 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import subprocess
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -768,64 +767,25 @@ def test_trained_weights_wait_for_room_on_the_disk(
         assert capsys.readouterr().err.count("no room for the trained weights") == makes_room
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder], capture_output=True, text=True)
-    if mount.returncode:
-        pytest.skip(f"no file system can be mounted here: {mount.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_while_its_disk_is_full_and_is_whole_when_it_no_longer_is(
-    small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Full(TrainerCallback):
-        """Not a byte is left during step 2 and its save."""
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            filler = small_disk / "filler"
-            if state.global_step == 1:
-                with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-                    while True:
-                        file.write(bytes(4096))
-            if state.global_step == 2:
-                filler.unlink()
-
-    settings = {**QLORA, "max_steps": 3, "save_strategy": "steps", "save_steps": 1}
-    trainer, recipe, _ = build(small_disk / "run", settings=settings)
-    lines = train(trainer, recipe, Full())
-    errors = capsys.readouterr().err
-    assert "CHECKPOINT of step 2" in errors and "completions of step 2" in errors
-    assert "No space left" in errors and "the last complete one is checkpoint-1" in errors
-    kept = [folder.name for folder in checkpoints.list_checkpoints(recipe.output_dir)]
-    assert kept == ["checkpoint-3", "checkpoint-1"]
-    alone, recipe, _ = build(tmp_path / "run", settings=settings)
-    assert train(alone, recipe) == lines, "no line is lost"
-
-
 def test_metrics_that_cannot_be_written_are_kept_until_they_can(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Gone(TrainerCallback):
-        """The folder's file becomes one that no byte can be written to, and is put back a step later."""
+        """The folder's files become one that no byte can be written to, and are put back a step later."""
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            path = recipe.output_dir / "metrics.jsonl"
-            if state.global_step == 1:
-                path.rename(path.with_name("kept"))
-                path.symlink_to("/dev/full")
-            if state.global_step == 2:
-                path.unlink()
-                path.with_name("kept").rename(path)
+            for path in (recipe.output_dir / "metrics.jsonl", recipe.output_dir / "completions"):
+                if state.global_step == 1:
+                    path.rename(path.with_name(f"kept {path.name}"))
+                    path.symlink_to("/dev/full")
+                if state.global_step == 2:
+                    path.unlink()
+                    path.with_name(f"kept {path.name}").rename(path)
 
     trainer, recipe, _ = build(tmp_path, settings={"max_steps": 3})
     assert [line["step"] for line in train(trainer, recipe, Gone())] == [1, 2, 3]
-    assert "Its lines are kept until it can" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "Its lines are kept until it can" in errors and "completions of step 2" in errors
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from rlvr.verifiers.instructions import LANGUAGE, count_sentences, read_instruct
 from tests.support.cases import cases
 
 FEW: dict[str, Any] = {"relation": "less than", "num_words": 4}
-TWICE = {"keyword": "jar", "frequency": 2, "relation": "at least"}
+
+
 SECOND: dict[str, Any] = {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Weigh"}
 
 # id, arguments, a text that follows, a text that does not, what the pair is about.

@@ -167,11 +167,6 @@ def test_the_format_of_the_codefu_prompts_is_read() -> None:
     assert extract_program(completion.replace(CPP, fenced(CPP, "cpp")), language="cpp").program == CPP
 
 
-def test_the_last_of_several_blocks_is_the_program() -> None:
-    several = f"{fenced(A)}and\n{fenced('x', 'text')}{fenced(B)}\nQuestion:\n{fenced(A)}"
-    assert extract_program(several, language="python").program == B
-
-
 @pytest.mark.parametrize(
     ("completion", "program", "why"),
     [

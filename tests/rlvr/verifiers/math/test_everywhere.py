@@ -60,16 +60,3 @@ def test_on_the_ranks_of_a_launch(prefork: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     for rank in range(2):
         assert json.loads((tmp_path / f"rank{rank}.json").read_text()) == [2, True, False, True]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_report")
-def test_what_ran_into_the_deadline_is_counted_in_the_metrics_of_a_run(tmp_path: Path) -> None:
-    import run_grpo
-
-    demo = PROJECT / "recipes" / "demo-arithmetic.yaml"
-    words = ["--config", str(demo), "--output_dir", str(tmp_path / "run"), "--report_to", "none", "--max_steps", "1"]
-    assert run_grpo.main([*words, "--warmup_steps", "0", "--evaluation", "null"]) == 0
-    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().split("\n")[0])
-    assert first["math_correctness/timed_out"] == 0
-    assert first["math_correctness/unscored"] == 0
