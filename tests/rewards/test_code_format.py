@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rewards.code_format import code_format
-from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 A = "```python\nprint(1)\n```\n"
 
@@ -98,6 +98,5 @@ def test_the_language_may_be_a_column() -> None:
 
 
 def test_an_unknown_language_is_located() -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("unknown-language", "language"):
         code_format([""], [A], language="pyhton")
-    assert (error.value.kind, error.value.key) == ("unknown-language", "language")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rewards.exact_match import exact_match, validate_rows
-from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,5 @@ def test_a_reference_of_which_normalisation_leaves_nothing_is_refused() -> None:
 
 
 def test_an_unknown_normalisation_is_named() -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-value", "normalise"):
         exact_match([""], [""], final_answer=["x"], normalise=["upper"])
-    assert (error.value.kind, error.value.key) == ("invalid-value", "normalise")

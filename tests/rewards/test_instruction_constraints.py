@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards.instruction_constraints import instruction_constraints, validate_rows
-from rlvr.errors import InputError
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 PROMPT = "Describe the lighthouse of Varn to a visitor who has never been to the coast, in at least 12 words."
 ROW: dict[str, Any] = {
@@ -78,9 +78,8 @@ def test_an_invalid_row_is_refused() -> None:
     }
     faults = validate_rows(**columns)
     assert faults[0] is None and faults[1]
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row", "instruction_id_list"):
         instruction_constraints([ANSWER] * 2, [ANSWER] * 2, **columns)
-    assert (error.value.kind, error.value.key) == ("invalid-row", "instruction_id_list")
 
 
 @given(st.lists(st.sampled_from(["stone ", "sea, ", "a ", "old light ", ". ", "\n", "<think>", "</think>", PROMPT])))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
 from rewards.reasoning_length import reasoning_length
-from rlvr.errors import InputError
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize(("tokens", "reward", "why"), cases(__file__, "the penalty grows on"))
@@ -53,6 +53,5 @@ def test_without_tokens_they_are_estimated_so_that_evaluation_works() -> None:
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], kind: str, key: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, why=why):
         reasoning_length([""], ["x"], **options)
-    assert (error.value.kind, error.value.key) == (kind, key), why

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards.repetition import repetition
-from rlvr.errors import InputError
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize(("text", "n", "reward", "why"), cases(__file__, "is the share of"))
@@ -90,6 +90,5 @@ def test_on_plain_words_it_is_the_formula_of_the_paper(said: list[str], n: int) 
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], key: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-value", key):
         repetition([""], ["x"], **options)
-    assert (error.value.kind, error.value.key) == ("invalid-value", key)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from rewards.sql_result import sql_result, validate_rows
-from rlvr.errors import InputError
 from rlvr.preflight.data_checks import WARNING
 from rlvr.verifiers.sql_judge import MAX_DATABASE
 from rlvr.verifiers.sql_queries import COPIES, HALVES, MOVED, open_copy
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 SHOP = """
 CREATE TABLE towns (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, region TEXT, people INT);
@@ -188,9 +188,8 @@ def test_a_row_that_cannot_judge_is_named_before_training(
     columns = {"database": ["shop.db", database], "gold_query": [GOLD, gold], "folder": str(folder)}
     faults = validate_rows(**columns)
     assert faults[0] is None and faults[1] and key in faults[1], why
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row", key, why=why):
         sql_result(["", ""], ["SELECT 6", "no query"], **columns)
-    assert (error.value.kind, error.value.key) == ("invalid-row", key), why
 
 
 def test_a_row_on_which_a_constant_is_right_has_a_warning(folder: Path) -> None:

@@ -14,6 +14,7 @@ from rlvr.artifacts.finished_run import open_run
 from rlvr.errors import InputError
 from rlvr.evaluation.dialogue import row_of
 from scripts import chat
+from tests.support.input_errors import input_error
 from tests.support.report_runs import write_recorded_run
 
 
@@ -71,6 +72,5 @@ def test_a_question_takes_the_place_of_the_one_in_a_prompt(row: dict[str, Any], 
     ],
 )
 def test_a_line_without_a_row_is_an_input_error(line: str, needs_row: bool, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("out-of-range", why=why):
         row_of(line, Dataset.from_list([chat_row("2?")]), needs_row=needs_row)
-    assert error.value.kind == "out-of-range", why

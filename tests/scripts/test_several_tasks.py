@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.recipe import load_recipe, require_one_task
-from rlvr.errors import InputError
 from scripts import evaluate, prepare_data, red_team
 from tests.conftest import REPOSITORY
+from tests.support.input_errors import input_error
 
 RECIPE = REPOSITORY / "recipes" / "math-and-code-qwen3-1.7b-qlora.yaml"
 
@@ -29,6 +29,5 @@ def test_a_recipe_with_several_tasks_is_refused(tmp_path: Path, script: object, 
 
 
 def test_the_refusal_has_its_kind() -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error("several-tasks", "tasks"):
         require_one_task(load_recipe(RECIPE), "this")
-    assert (caught.value.kind, caught.value.key) == ("several-tasks", "tasks")

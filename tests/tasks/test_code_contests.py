@@ -10,11 +10,11 @@ import pytest
 
 from rlvr.config.specs import TaskSpec
 from rlvr.data.task import Task
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.code_contests import code_contests
 from tests.support.cases import cases
 from tests.support.data_files import write_rows
+from tests.support.input_errors import input_error
 
 REAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "code_contests_easy_train.parquet"
 LEAD_IN = "Solve this task in C++. Document your thoughts in <think> tags and code in <code> tags."
@@ -295,9 +295,8 @@ def test_time_limits_can_be_stretched_for_a_slower_language(tmp_path: Path) -> N
 @pytest.mark.parametrize(("options", "kind", "key", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(tmp_path: Path, options: dict, kind: str, key: str | None, why: str) -> None:
     file = write_rows(tmp_path / "rows.jsonl", [hub_row(1)])
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, why=why):
         load_task(TaskSpec("code_contests", {"path": file, **options}))
-    assert (error.value.kind, error.value.key) == (kind, key), why
 
 
 @pytest.mark.parametrize(
@@ -308,17 +307,15 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict, kind: str, k
     ],
 )
 def test_rows_of_another_format_are_refused(tmp_path: Path, row: dict, kind: str, column: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, column, 0, why=why):
         load(tmp_path, [row])
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, column, 0), why
 
 
 def test_a_folder_without_training_rows_says_what_is_missing(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_rows(tmp_path / f"{name}.jsonl", [hub_row(1)])
-    with pytest.raises(InputError) as error:
+    with input_error("missing-split", "path"):
         code_contests(path=str(tmp_path))
-    assert (error.value.kind, error.value.key) == ("missing-split", "path")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

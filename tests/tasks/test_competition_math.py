@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import TaskSpec
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.competition_math import competition_math
 from tests.support.cases import cases
 from tests.support.environment_data import write_competition_problems
+from tests.support.input_errors import input_error
 
 NEW = "A new problem about the seventeen lighthouses of Varn, numbered from one: which is the last?"
 
@@ -102,9 +102,8 @@ def test_other_held_out_rows_replace_the_datas_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "kind", "key"), cases(__file__, "wrong options are errors"))
 def test_wrong_options_are_errors(tmp_path: Path, options: dict[str, Any], kind: str, key: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key):
         load_task(TaskSpec("competition_math", {"path": str(write_competition_problems(tmp_path)), **options}))
-    assert (error.value.kind, error.value.key) == (kind, key)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +115,5 @@ def test_wrong_options_are_errors(tmp_path: Path, options: dict[str, Any], kind:
     ],
 )
 def test_rows_in_another_form_are_errors(tmp_path: Path, row: dict[str, Any], kind: str, key: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, 40):
         competition_math(path=add(write_competition_problems(tmp_path), row))
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, 40)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rewards.countdown import countdown as reward
-from rlvr.errors import InputError
 from tasks.countdown import countdown
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize("options", [{}, {"min_numbers": 5, "max_numbers": 6, "max_target": 999}, {"max_number": 9}])
@@ -47,6 +47,5 @@ def test_a_seed_gives_the_same_problems_and_another_one_others() -> None:
     ],
 )
 def test_wrong_options_are_errors(options: dict[str, Any], kind: str, key: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key):
         countdown(**options)
-    assert (error.value.kind, error.value.key) == (kind, key)

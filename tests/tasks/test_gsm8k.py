@@ -10,10 +10,10 @@ import pytest
 
 from rlvr.config.specs import TaskSpec
 from rlvr.data.task import Task
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.gsm8k import gsm8k, one_paragraph
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 COLUMNS = ["prompt", "question", "final_answer", "source", "id"]
@@ -123,32 +123,28 @@ def test_shots_are_the_same_in_every_row(folder: Path) -> None:
 
 @pytest.mark.parametrize(("options", "kind", "key", "why"), cases(__file__, "invalid options are refused"))
 def test_invalid_options_are_refused(folder: Path, options: dict, kind: str, key: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, why=why):
         load_task(TaskSpec("gsm8k", {"path": str(folder), **options}))
-    assert (error.value.kind, error.value.key) == (kind, key), why
 
 
 @pytest.mark.parametrize(("row", "kind", "column", "why"), cases(__file__, "an invalid row is"))
 def test_an_invalid_row_is_named(folder: Path, row: dict, kind: str, column: str, why: str) -> None:
     good = {"question": "What?", "answer": "So.\n#### 1"}
     (folder / "test.jsonl").write_text(f"{json.dumps(good)}\n{json.dumps(row)}\n", encoding="utf-8")
-    with pytest.raises(InputError) as error:
+    with input_error(kind, column, 1, why=why):
         gsm8k(path=str(folder))
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, column, 1), why
 
 
 def test_a_folder_without_test_rows_is_refused(folder: Path) -> None:
     (folder / "test.jsonl").unlink()
-    with pytest.raises(InputError) as error:
+    with input_error("missing-split", "path"):
         gsm8k(path=str(folder))
-    assert (error.value.kind, error.value.key) == ("missing-split", "path")
 
 
 def test_training_rows_that_are_all_test_rows_are_refused(folder: Path) -> None:
     (folder / "train.jsonl").write_text((folder / "test.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
-    with pytest.raises(InputError, match="10 are test questions") as caught:
+    with input_error("empty-data", "path", match="10 are test questions"):
         gsm8k(path=str(folder))
-    assert (caught.value.kind, caught.value.key) == ("empty-data", "path")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlvr.errors import InputError
 from tasks.humaneval import humaneval
 from tests.support.cases import cases
 from tests.support.data_files import write_rows
+from tests.support.input_errors import input_error
 
 PROMPT = '''from typing import List
 
@@ -116,6 +116,5 @@ def test_the_prefix_makes_a_program_of_a_continuation_and_of_a_whole_function(fi
 
 @pytest.mark.parametrize(("fields", "column", "why"), cases(__file__, "rows that cannot be"))
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path, fields: dict, column: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row", column, 1, why=why):
         humaneval(path=write_rows(tmp_path / "HumanEval.jsonl", [problem(0), problem(1, **fields)]))
-    assert (error.value.kind, error.value.key, error.value.row) == ("invalid-row", column, 1), why

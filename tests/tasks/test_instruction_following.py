@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rewards.instruction_constraints import instruction_constraints, validate_rows
-from rlvr.errors import InputError
 from rlvr.verifiers.instructions import CHECKS, LANGUAGE
 from tasks.instruction_following import FUNCTIONS, instruction_following
 from tests.support.cases import cases
 from tests.support.environment_data import write_instructions
+from tests.support.input_errors import input_error
 
 SENTENCE = "In your answer to this question about the lighthouse of Varn please refrain from all commas"
 
@@ -69,6 +69,5 @@ def test_without_a_test_file_rows_are_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("row", "kind", "key"), cases(__file__, "an error of the"))
 def test_an_error_of_the_file_names_row_and_column(tmp_path: Path, row: dict[str, Any], kind: str, key: str) -> None:
     add(write_instructions(tmp_path), "train", row)
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, 32):
         instruction_following(path=str(tmp_path))
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, 32)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.specs import TaskSpec
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.jsonl import jsonl
 from tests.support.cases import cases
 from tests.support.data_files import write_rows
+from tests.support.input_errors import input_error
 
 ROWS = [{"problem": f"What is {n} + 1?", "solution_value": n + 1, "level": "easy"} for n in range(40)]
 
@@ -132,9 +132,8 @@ def test_a_dotted_path_in_columns_reads_a_nested_value(
     row |= {"extra": {"info": {"level": 3}, "odd": {"name": 5}, "odd.name": 4}, "none": None}
     path = write_rows(tmp_path / "a.jsonl", [{"prompt": [{"role": "user", "content": "q"}], **row}])
     if isinstance(expected, str):
-        with pytest.raises(InputError) as error:
+        with input_error("missing-column", expected, 0, why=why):
             jsonl(path=path, columns=columns, test_fraction=0)
-        assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", expected, 0), why
     else:
         task = jsonl(path=path, columns=columns, test_fraction=0)
         assert [task.train[0]["final_answer"], task.train[0]["level"]] == expected, why
@@ -154,9 +153,8 @@ def test_columns_that_trl_takes_for_its_own_are_left_out_with_a_note(tmp_path: P
 
 @pytest.mark.parametrize(("options", "kind", "key", "hint", "why"), cases(__file__, "options"))
 def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: str | None, hint: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, why=why) as error:
         load_task(TaskSpec("jsonl", {"path": file, "prompt_template": "{problem}", **options}))
-    assert (error.value.kind, error.value.key) == (kind, key), why
     assert hint in str(error.value), why
 
 
@@ -164,17 +162,15 @@ def test_invalid_options_are_refused(file: str, options: dict, kind: str, key: s
 def test_invalid_rows_are_named(
     tmp_path: Path, rows: list[dict], kind: str, key: str | None, row: int | None, why: str
 ) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, row, why=why):
         template = "Q: {problem}" if rows and "problem" in rows[0] else None
         jsonl(path=write_rows(tmp_path / "a.jsonl", rows), prompt_template=template)
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
 
 
 def test_test_rows_that_are_the_training_rows_leave_nothing_to_train_on(tmp_path: Path, file: str) -> None:
     for test_path in (file, write_rows(tmp_path / "copy.jsonl", ROWS)):
-        with pytest.raises(InputError) as error:
+        with input_error("empty-data", "path"):
             jsonl(path=file, test_path=test_path, prompt_template="{problem}")
-        assert (error.value.kind, error.value.key) == ("empty-data", "path")
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import pytest
 
 from rlvr import judge
 from rlvr.config.specs import TaskSpec
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tasks.mbpp import mbpp
 from tests.support.cases import cases
 from tests.support.data_files import write_rows
+from tests.support.input_errors import input_error
 
 
 def full(number: int, **fields: Any) -> dict[str, Any]:
@@ -147,9 +147,8 @@ def test_invalid_input_is_refused(
     tmp_path: Path, rows: list, options: dict, kind: str, key: str | None, row: int | None, why: str
 ) -> None:
     file = write_rows(tmp_path / "mbpp.jsonl", rows)
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, row, why=why) as error:
         load_task(TaskSpec("mbpp", {"path": str(tmp_path) if row else file, **options}))
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
     assert row is None or str(tmp_path / "mbpp.jsonl") in str(error.value), why
 
 

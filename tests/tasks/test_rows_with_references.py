@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from rlvr.data.task import Task
-from rlvr.errors import InputError
 from tasks.function_calls import function_calls
 from tasks.json_extraction import json_extraction
 from tasks.multiple_choice import multiple_choice
 from tests.support.data_files import write_rows
 from tests.support.environment_data import write_calls, write_choices, write_extractions
+from tests.support.input_errors import input_error
 
 TABLE = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
 # The task, and what writes data in its form.
@@ -103,9 +103,8 @@ def test_letters_may_be_small_and_numbers_count_from_0(tmp_path: Path) -> None:
     assert load("a", "D").train["final_answer"] == ["A", "D"]
     assert load(0, 3).train["final_answer"] == ["A", "D"]
     assert len(load(1, 2).train) == 2, "nothing says where they begin"
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row"):
         load(1, 4)
-    assert error.value.kind == "invalid-row"
 
 
 @pytest.mark.parametrize(("name", "column"), [("multiple_choice", "question"), ("function_calls", "query")])
@@ -151,9 +150,8 @@ def test_options_and_files_that_are_wrong_are_named(
     load: Callable[..., Task], options: dict[str, Any], kind: str, key: str | None, tmp_path: Path
 ) -> None:
     write = {multiple_choice: write_choices, json_extraction: write_extractions, function_calls: write_calls}[load]
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key):
         load(**{"path": str(write(tmp_path)), **options})
-    assert (error.value.kind, error.value.key) == (kind, key)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +164,5 @@ def test_options_and_files_that_are_wrong_are_named(
 def test_a_missing_column_is_named_with_its_row(name: str, row: dict[str, Any], key: str, tmp_path: Path) -> None:
     load, write, *_ = TASKS[name]
     add(write(tmp_path), row)
-    with pytest.raises(InputError) as error:
+    with input_error("missing-column", key, 32):
         load(path=str(tmp_path), test_fraction=0)
-    assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", key, 32)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from environments.retrieval import Retrieval
-from rlvr.errors import InputError
 from tasks.squad_numbers import squad_numbers
 from tests.support.environment_data import write_questions_on_articles
+from tests.support.input_errors import input_error
 
 
 def test_articles_are_found_and_splits_share_no_question(tmp_path: Path) -> None:
@@ -42,11 +42,9 @@ def test_only_questions_with_one_number_are_kept(tmp_path: Path, answers: list[s
 
 
 def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("file-not-found"):
         squad_numbers(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
-    assert error.value.kind == "file-not-found"
     for split in ("train", "validation"):
         (tmp_path / f"{split}.jsonl").write_text('{"title": "A", "question": "Which?"}\n')
-    with pytest.raises(InputError) as error:
+    with input_error("missing-column", row=0):
         squad_numbers(path=str(tmp_path), folder=str(tmp_path / "texts"))
-    assert (error.value.kind, error.value.row) == ("missing-column", 0)

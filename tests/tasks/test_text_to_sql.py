@@ -9,9 +9,9 @@ import pytest
 
 from environments.sqlite import Sqlite, play_reference
 from rewards.sql_result import sql_result
-from rlvr.errors import InputError
 from tasks.text_to_sql import text_to_sql
 from tests.support.environment_data import write_questions_on_tables
+from tests.support.input_errors import input_error
 
 TABLE = "CREATE TABLE jars (grams INT); INSERT INTO jars VALUES (7);"
 
@@ -79,11 +79,9 @@ def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str
 
 
 def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("file-not-found"):
         text_to_sql(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
-    assert error.value.kind == "file-not-found"
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text('{"sql_prompt": "How many?", "sql_context": "SELECT 1"}\n')
-    with pytest.raises(InputError) as error:
+    with input_error("missing-column", row=0):
         text_to_sql(path=str(tmp_path), folder=str(tmp_path / "databases"))
-    assert (error.value.kind, error.value.row) == ("missing-column", 0)

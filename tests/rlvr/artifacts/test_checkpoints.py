@@ -25,6 +25,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from tests.conftest import Command
+from tests.support.input_errors import input_error
 
 ROWS = Dataset.from_dict({"prompt": ["one", "two"]})
 
@@ -125,9 +126,8 @@ def test_a_checkpoint_of_another_base_is_refused(tmp_path: Path, part: str) -> N
     write_status(run, "interrupted")
     assert choose_resumption(run, earlier).checkpoint is not None
     assert choose_resumption(run, identity(run)).checkpoint is not None, "nothing is known of this base"
-    with pytest.raises(InputError, match=part) as error:
+    with input_error("checkpoint-mismatch", match=part):
         choose_resumption(run, other)
-    assert error.value.kind == "checkpoint-mismatch"
 
 
 def test_a_curriculum_depends_on_the_difficulty_of_its_rows(tmp_path: Path) -> None:
@@ -258,9 +258,8 @@ def test_a_named_folder_must_be_complete(tmp_path: Path) -> None:
     assert choose_resumption(other, identity(other)).checkpoint == folder
     (folder / "weights").unlink()
     for damaged in (str(folder), "nowhere"):
-        with pytest.raises(InputError) as error:
+        with input_error("checkpoint-incomplete", "resume_from_checkpoint"):
             choose_resumption(recipe(tmp_path / "b", resume_from_checkpoint=damaged), identity(other))
-        assert (error.value.kind, error.value.key) == ("checkpoint-incomplete", "resume_from_checkpoint")
 
 
 def test_rotation_keeps_the_newest_complete_checkpoints(tmp_path: Path) -> None:
@@ -288,9 +287,8 @@ def test_a_damaged_status_reads_as_none(tmp_path: Path) -> None:
 def test_a_run_whose_status_cannot_be_read_is_not_moved_aside(tmp_path: Path, content: str) -> None:
     run, folder = recipe(tmp_path), checkpoint(recipe(tmp_path), 5)
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(InputError, match=f"run.json can't be read.*{folder}") as error:
+    with input_error("damaged-file", match=f"run.json can't be read.*{folder}"):
         choose(run)
-    assert error.value.kind == "damaged-file"
     for wanted, begins in (("never", None), (str(folder), folder)):  # what the message names
         assert choose(recipe(tmp_path, resume_from_checkpoint=wanted)).checkpoint == begins
 
@@ -405,9 +403,8 @@ def test_a_pickle_that_pytorch_refuses_is_named_and_skipped(content: Any, name: 
     chosen = choose(run)
     assert chosen.checkpoint == older and f"{name} can't be loaded" in chosen.notes[0]
     assert chosen.damaged == (newer.name,)
-    with pytest.raises(InputError, match=name) as error:
+    with input_error("checkpoint-incomplete", match=name):
         choose(recipe(tmp_path, resume_from_checkpoint=str(newer)))
-    assert error.value.kind == "checkpoint-incomplete"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from rlvr.artifacts import directory
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
-from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 ALONE: Any = SimpleNamespace(is_main_process=True, wait_for_everyone=lambda: None)
 
@@ -62,9 +62,8 @@ def test_the_recipe_and_the_versions_are_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError) as error:
+    with input_error("unwritable", "output_dir"):
         directory.prepare(recipe(tmp_path / "file" / "run"), ALONE)
-    assert (error.value.kind, error.value.key) == ("unwritable", "output_dir")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from rlvr.config.specs import EvaluationSpec, RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from scripts import evaluate, report
 from tests.conftest import REPOSITORY
+from tests.support.input_errors import input_error
 from tests.support.report_runs import write_run
 
 DEMO = str(REPOSITORY / "recipes" / "demo-arithmetic.yaml")
@@ -90,9 +91,8 @@ def killed_run(folder: Path) -> tuple[Recipe, Identity, Path]:
 def test_a_run_of_a_later_version_is_neither_continued_nor_renamed(tmp_path: Path, resume: str) -> None:
     _, identity, _ = killed_run(tmp_path / "run")
     change(tmp_path / "run" / "run.json", format=FORMAT + 1)
-    with pytest.raises(InputError) as error:
+    with input_error("later-format"):
         choose_resumption(recipe(tmp_path / "run", resume), identity)
-    assert error.value.kind == "later-format"
 
 
 def test_a_copied_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
@@ -109,9 +109,8 @@ def test_a_copied_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> No
 def test_a_checkpoint_without_a_valid_identity_is_refused(tmp_path: Path, identity_there: object) -> None:
     run, identity, checkpoint = killed_run(tmp_path / "run")
     change(checkpoint / checkpoints.MARKER, identity=identity_there)
-    with pytest.raises(InputError) as error:
+    with input_error("checkpoint-mismatch", "identity"):
         choose_resumption(run, identity)
-    assert (error.value.kind, error.value.key) == ("checkpoint-mismatch", "identity")
 
 
 def test_an_evaluation_does_not_write_into_a_running_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,8 @@ import pytest
 from rlvr.artifacts.origin import find_origin, recipe_file_digest
 from rlvr.artifacts.result_record import FORMAT, find_faults, read_record, record_evaluation, record_run
 from rlvr.config.recipe import load_recipe
-from rlvr.errors import InputError
 from tests.conftest import REPOSITORY
+from tests.support.input_errors import input_error
 from tests.support.report_runs import write_recorded_run, write_run
 
 
@@ -75,9 +75,8 @@ def test_a_record_has_the_start_of_its_run(recorded: Path, tmp_path: Path) -> No
 
 def test_files_whose_paths_were_replaced_are_no_record() -> None:
     for run in (REPOSITORY / "results").glob("*/result.json"):
-        with pytest.raises(InputError) as error:
+        with input_error("hash-mismatch", why=run):
             read_record(run)
-        assert error.value.kind == "hash-mismatch", run
 
 
 def append(path: Path) -> None:
@@ -121,18 +120,16 @@ def test_a_record_that_was_changed_is_refused(
     content = json.loads((recorded / "result.json").read_text())
     change(content)
     (tmp_path / "result.json").write_text(json.dumps(content))
-    with pytest.raises(InputError) as error:
+    with input_error(kind, why=why):
         read_record(tmp_path / "result.json")
-    assert error.value.kind == kind, why
 
 
 @pytest.mark.parametrize("name", ["absent", "empty", "unfinished"])
 def test_a_folder_without_a_record_is_an_input_error(recorded: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     (shutil.copytree(recorded, tmp_path / "unfinished") / "result.json").unlink()
-    with pytest.raises(InputError) as error:
+    with input_error("no-record"):
         read_record(tmp_path / name)
-    assert error.value.kind == "no-record"
 
 
 def test_a_run_that_is_measured_again_has_a_new_record(recorded: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from rlvr.artifacts import run_lock
 from rlvr.artifacts.run_lock import lock_file, lock_run, refuse_if_in_use
 from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 # Locks the directory, does what its second argument says, and prints a line when it is ready.
 HOLDER = """
@@ -60,9 +61,8 @@ def hold() -> Iterator[Holder]:
 def test_a_second_process_is_refused_with_process_host_and_fix(hold: Holder, tmp_path: Path) -> None:
     process = hold(tmp_path / "run")
     for attempt in (lambda: lock_run(tmp_path / "run").__enter__(), lambda: refuse_if_in_use(tmp_path / "run")):
-        with pytest.raises(InputError) as refused:
+        with input_error("run-in-use", "output_dir") as refused:
             attempt()
-        assert (refused.value.kind, refused.value.key) == ("run-in-use", "output_dir")
         for part in (str(process.pid), socket.gethostname(), str(tmp_path / "run"), "output_dir"):
             assert part in str(refused.value)
     assert not (tmp_path / "run").exists(), "a refusal writes nothing"

@@ -16,6 +16,7 @@ from rlvr.config.recipe import SECTIONS, RecipeError, load_recipe
 from rlvr.errors import InputError
 from scripts import convert_recipe
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 Write = Callable[..., Path]
 
@@ -282,9 +283,8 @@ def test_a_converted_recipe_passes_the_check_with_local_data(write_yaml: Write, 
     "line", ["reward_weights: [much]", "datasets: a/b", "datasets: [a/b]", "dataset_config: {a: 1}"]
 )
 def test_data_and_rewards_of_another_type_are_refused_with_the_key(write_yaml: Write, line: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error("wrong-type", line.partition(":")[0]):
         convert(write_yaml(f"{TRL}{line}\n"))
-    assert (caught.value.kind, caught.value.key) == ("wrong-type", line.partition(":")[0])
 
 
 def test_a_value_of_another_type_is_dropped_with_the_fault(write_yaml: Write) -> None:
@@ -308,9 +308,8 @@ def test_an_existing_file_is_not_overwritten(write_yaml: Write, tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_converted_is_refused_with_the_way_on(write_yaml: Write, text: str, words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
+    with input_error("not-convertible", match=words):
         convert(write_yaml(text))
-    assert caught.value.kind == "not-convertible"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

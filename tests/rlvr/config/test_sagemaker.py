@@ -10,6 +10,7 @@ from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
 
@@ -77,9 +78,8 @@ def test_the_section_is_not_part_of_the_runs_identity() -> None:
 
 @pytest.mark.parametrize(("words", "kind", "key", "why"), cases(__file__, "faulty"))
 def test_a_faulty_section_is_refused_with_the_key(words: list[str], kind: str, key: str, why: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error(kind, f"sagemaker.{key}".rstrip("."), why=why):
         load_recipe(DEMO, words)
-    assert (caught.value.kind, caught.value.key) == (kind, f"sagemaker.{key}".rstrip(".")), why
 
 
 def test_a_problem_in_the_file_has_the_line_of_the_key(tmp_path: Path) -> None:

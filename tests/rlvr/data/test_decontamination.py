@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from rlvr.data import decontamination
 from rlvr.data.decontamination import extract_question, find_overlaps, split_words
-from rlvr.errors import InputError
 from scripts.prepare_data import main
 from tests.conftest import Run
+from tests.support.input_errors import input_error
 
 NUMBERS = [f"word{number}" for number in range(60)]
 
@@ -141,9 +141,8 @@ def test_what_a_row_asks_is_found(row: dict, question: str, why: str) -> None:
 
 
 def test_a_row_that_asks_nothing_is_named() -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("missing-column", row=3):
         extract_question({"final_answer": "1"}, "row 3", 3)
-    assert (error.value.kind, error.value.row) == ("missing-column", 3)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

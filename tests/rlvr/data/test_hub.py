@@ -13,9 +13,9 @@ import pytest
 
 from rlvr.config.specs import TaskSpec
 from rlvr.data.hub import mixed_columns
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
 from tests.conftest import Command
+from tests.support.input_errors import input_error
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNREACHABLE_HUB = "http://127.0.0.1:9"  # no program listens on this port
@@ -48,9 +48,8 @@ def test_a_check_without_a_connection_asks_once_and_says_what_to_do(
     ],
 )
 def test_without_a_network_the_error_names_the_local_files(task: str, words: list[str]) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("dataset-not-found") as error:
         load_task(TaskSpec(task))
-    assert error.value.kind == "dataset-not-found"
     assert all(word in str(error.value) for word in words)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rlvr.data.io import find_split_files, pack, read_rows, unpack
 from rlvr.data.splits import to_datasets
 from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize(
@@ -58,9 +59,8 @@ def test_errors_name_the_file_line_and_row(
 def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("{}")
     for name, hint in (("trian.jsonl", "Did you mean train.jsonl"), ("nowhere/a.jsonl", f"folder {tmp_path}/nowhere")):
-        with pytest.raises(InputError) as error:
+        with input_error("file-not-found") as error:
             read_rows(tmp_path / name)
-        assert error.value.kind == "file-not-found"
         assert hint in str(error.value)
 
 
@@ -79,9 +79,8 @@ def test_finds_the_file_of_a_split_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "validation" / "rows.jsonl").touch()
     assert [file.name for file in find_split_files(tmp_path, "validation")] == ["rows.jsonl"], "a channel of a job"
     (tmp_path / "train.jsonl").write_text("")
-    with pytest.raises(InputError) as error:
+    with input_error("ambiguous-split"):
         find_split_files(tmp_path, "train")
-    assert error.value.kind == "ambiguous-split"
 
 
 JSON_LIKE = st.recursive(

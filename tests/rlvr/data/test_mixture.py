@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlvr.data.mixture import interleave, mix
 from rlvr.data.task import Task
-from rlvr.errors import InputError
+from tests.support.input_errors import input_error
 
 
 def task(*prompts: Any, test: tuple[Any, ...] = (), stop_strings: tuple[str, ...] = (), **columns: Any) -> Task:
@@ -84,6 +84,5 @@ CHAT = [{"role": "user", "content": "hi"}]
 def test_tasks_that_cannot_be_mixed_are_refused(
     one: Task, other: Task, weights: dict[str, float] | None, kind: str, why: str
 ) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error(kind, why=why):
         mix({"one": one, "other": other}, weights)
-    assert caught.value.kind == kind, why

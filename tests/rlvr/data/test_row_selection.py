@@ -11,8 +11,8 @@ import pytest
 from rlvr.config.specs import TaskSpec
 from rlvr.data.row_selection import write_pass_rates
 from rlvr.data.task import Task
-from rlvr.errors import InputError
 from rlvr.scoring.registry import load_task
+from tests.support.input_errors import input_error
 
 SUMS = {"train_rows": 60, "validation_rows": 20, "test_rows": 20}
 SOLVED = [(8, 0), (8, 4), (8, 8), (0, 0), (8, 1), (2, 1)]  # samples that were scored and that were right, row by row
@@ -99,9 +99,8 @@ def test_a_limit_comes_before_the_rates(rates: str) -> None:
 def test_wrong_options_are_errors(
     rates: str, options: dict[str, Any], kind: str, key: str | None, row: int | None, why: str
 ) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error(kind, key, row, why=why):
         sums(**{"pass_rates": rates, **options})
-    assert (error.value.kind, error.value.key, error.value.row) == (kind, key, row), why
 
 
 @pytest.mark.parametrize(
@@ -110,6 +109,5 @@ def test_wrong_options_are_errors(
 def test_a_line_that_is_no_rate_is_named(rates: str, line: dict[str, Any]) -> None:
     with Path(rates).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row", row=60):
         sums(pass_rates=rates)
-    assert (error.value.kind, error.value.row) == ("invalid-row", 60)

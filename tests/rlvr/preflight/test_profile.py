@@ -11,10 +11,10 @@ import pytest
 import run_grpo
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
-from rlvr.errors import InputError
 from rlvr.preflight.profile import steps_of_each
 from rlvr.preflight.sampled_scores import MIN_PROMPTS, ScoredCompletions, check_spread
 from rlvr.scoring.reward import Reward
+from tests.support.input_errors import input_error
 from tests.support.launching import DEMO, LORA, Start, accelerated
 
 # Two prompts a generation, four completions each, and two updates of each generation. No final answer fits 8 tokens.
@@ -131,9 +131,8 @@ def table(*totals: float | None) -> ScoredCompletions:
     [((0.0, 0.0), "all alike"), ((1.2, 1.2 + 1e-9), "alike but for rounding"), ((None, None), "none could be scored")],
 )
 def test_totals_without_a_spread_are_refused(totals: tuple[float | None, ...], why: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error("constant-reward", "rewards", why=why):
         list(check_spread(table(*totals * MIN_PROMPTS)))
-    assert (caught.value.kind, caught.value.key) == ("constant-reward", "rewards"), why
 
 
 def test_few_prompts_without_a_spread_are_a_warning() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rlvr.artifacts.directory import write_status
-from rlvr.errors import InputError
 from rlvr.report.comparison import write_comparison
+from tests.support.input_errors import input_error
 from tests.support.report_runs import HOSTILE, read, write_run
 
 
@@ -139,6 +139,5 @@ def test_names_and_settings_never_become_markup(tmp_path: Path) -> None:
 )
 def test_runs_that_cannot_be_compared_are_an_input_error(tmp_path: Path, names: list[str], kind: str) -> None:
     write_run(tmp_path / "one", base=[False], trained=[True])
-    with pytest.raises(InputError) as error:
+    with input_error(kind):
         write_comparison([tmp_path / name for name in names])
-    assert error.value.kind == kind

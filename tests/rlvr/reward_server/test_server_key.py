@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.specs import RewardSpec
-from rlvr.errors import InputError
 from rlvr.reward_server import server_key
 from rlvr.scoring import reward_key
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
+from tests.support.input_errors import input_error
 from tests.support.reward_servers import RewardServer
 
 KEY = "a-key-of-the-tests-0123"
@@ -61,9 +61,8 @@ def test_a_made_key_that_other_users_can_read_is_refused(tmp_path: Path, monkeyp
     monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
     server_key.server_key(None)
     reward_key.default_file().chmod(0o640)
-    with pytest.raises(InputError) as error:
+    with input_error("key-not-private"):
         server_key.server_key(None)
-    assert error.value.kind == "key-not-private"
 
 
 def test_the_key_is_in_no_environment_of_the_server(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rlvr.scoring.registry import (
     worker_group,
 )
 from rlvr.scoring.reward import MODULE_FIX
+from tests.support.input_errors import input_error
 
 
 def reward_file(folder: Path, text: str, name: str = "length_reward.py") -> Path:
@@ -137,16 +138,14 @@ def neighbourly(completions, **kwargs):
 )
 def test_a_reward_with_other_parameters_is_told_which_to_take(tmp_path: Path, parameters: str, fix: str) -> None:
     path = reward_file(tmp_path, f"def narrow({parameters}):\n    return [0.0]\n", "narrow.py")
-    with pytest.raises(InputError, match=re.escape(fix)) as caught:
+    with input_error("not-a-reward", match=re.escape(fix)):
         load_reward(RewardSpec(str(path)))
-    assert caught.value.kind == "not-a-reward"
 
 
 def test_two_rewards_may_not_go_under_one_name(tmp_path: Path) -> None:
     path = reward_file(tmp_path, LENGTH)
-    with pytest.raises(InputError, match="length_reward") as caught:
+    with input_error("duplicate-reward", match="length_reward"):
         load_rewards([RewardSpec(str(path)), RewardSpec(f"{path}:length_reward")])
-    assert caught.value.kind == "duplicate-reward"
 
 
 def test_a_reward_knows_what_another_process_can_make_it_of(tmp_path: Path) -> None:
@@ -174,9 +173,8 @@ def test_a_split_that_is_no_dataset_is_refused(split: str, tmp_path: Path) -> No
     text = (
         f"from rlvr import Task\n\ndef my_task():\n    return Task(train={split}, validation={split}, test={split})\n"
     )
-    with pytest.raises(InputError, match="split train") as caught:
+    with input_error("not-a-task", match="split train"):
         load_task(TaskSpec(str(reward_file(tmp_path, text, "my_task.py"))))
-    assert caught.value.kind == "not-a-task"
 
 
 def test_a_task_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
@@ -188,9 +186,7 @@ def test_a_task_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_a_task_gets_its_options_and_must_return_a_task(tmp_path: Path) -> None:
     path = reward_file(tmp_path, "def my_task(*, rows: int = 3):\n    return rows\n", "my_task.py")
-    with pytest.raises(InputError) as caught:
+    with input_error("not-a-task"):
         load_task(TaskSpec(str(path)))
-    assert caught.value.kind == "not-a-task"
-    with pytest.raises(InputError, match="rows") as caught:
+    with input_error("unknown-option", "row", match="rows"):
         load_task(TaskSpec(str(path), {"row": 3}))
-    assert (caught.value.kind, caught.value.key) == ("unknown-option", "row")

@@ -14,9 +14,9 @@ import pytest
 from accelerate import Accelerator
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from rlvr.errors import InputError
 from rlvr.training import interruption
 from rlvr.training.interruption import LIMIT_VARIABLE, Interrupted, StopRequest, SyncedStopCallback, time_limit
+from tests.support.input_errors import input_error
 
 
 @pytest.fixture
@@ -134,6 +134,5 @@ def test_the_smaller_limit_counts(
 @pytest.mark.parametrize("text", ["soon", "0", "-5", "nan"])
 def test_a_limit_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, text)
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-value", LIMIT_VARIABLE):
         time_limit(None)
-    assert (error.value.kind, error.value.key) == ("invalid-value", LIMIT_VARIABLE)

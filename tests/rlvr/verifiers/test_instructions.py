@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlvr.errors import InputError
 from rlvr.verifiers.instructions import LANGUAGE, count_sentences, read_instructions
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 FEW: dict[str, Any] = {"relation": "less than", "num_words": 4}
 
@@ -55,9 +55,8 @@ def test_sentences_end_where_readers_end_them(text: str, count: int) -> None:
     ],
 )
 def test_wrong_columns_are_named(ids: Any, arguments: Any, key: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row", key):
         read_instructions(ids, arguments)
-    assert (error.value.kind, error.value.key) == ("invalid-row", key)
 
 
 def test_arguments_may_be_json() -> None:

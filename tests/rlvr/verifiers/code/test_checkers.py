@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rewards.code_execution import code_execution
-from rlvr.errors import InputError
 from rlvr.verifiers.code import problems
 from rlvr.verifiers.code.checkers import check_checker
 from rlvr.verifiers.code.options import JudgeOptions
 from rlvr.verifiers.code.problems import row_faults
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 TESTS = [{"input": "1 2\n", "output": "3\n"}]
 RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
@@ -49,9 +49,8 @@ def test_a_checker_that_defines_check_is_accepted(source: str, why: str) -> None
     ],
 )
 def test_a_checker_without_check_is_refused(source: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-checker", "checker", why=why):
         check_checker(source)
-    assert (error.value.kind, error.value.key) == ("invalid-checker", "checker"), why
 
 
 @pytest.mark.parametrize("body, words, why", cases(__file__, "a checker is tried"))

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rewards.code_execution import code_execution
-from rlvr.errors import InputError
 from rlvr.verifiers.code import judge_many
 from rlvr.verifiers.code.options import JudgeOptions
 from rlvr.verifiers.code.problems import row_faults
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 from tests.support.judged_programs import SUMS
 
 CALL = {"call": [1, 2], "expected": 3}
@@ -41,9 +41,8 @@ def test_rows_whose_function_cannot_be_called_are_named(
 
 def test_the_signature_of_every_submission_is_checked() -> None:
     right = {"program": "int add(int a, int b) { return a + b; }", "tests": [CALL], **ADD}
-    with pytest.raises(InputError) as error:
+    with input_error("missing-signature", row=1):
         judge_many([right, {**right, "signature": None}])
-    assert (error.value.kind, error.value.row) == ("missing-signature", 1)
 
 
 def test_an_option_is_for_the_rows_that_compare_numbers() -> None:
