@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -22,6 +23,7 @@ from rlvr.errors import InputError
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
 from rlvr.verifiers.code.problems import JudgeOptions, row_faults
+from tests.support.input_errors import input_error
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 from tests.support.processes import wait_until
 
@@ -209,20 +211,60 @@ def test_a_temporary_folder_that_only_its_owner_reaches_is_not_used(
     close()
 
 
-def test_a_full_disk_is_a_sandbox_failure(temporary_folder: Path) -> None:
-    small = temporary_folder / "small"
-    small.mkdir(mode=0o755)
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "tmpfs", str(small)]
+@pytest.fixture
+def disk(temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The disk of temporary files: a little larger than what the judge wants to be free for a compiler."""
+    folder = temporary_folder / "disk"
+    folder.mkdir(mode=0o755)
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=80m,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mounting, capture_output=True).returncode != 0:
         pytest.skip("no small disk can be mounted here")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    close()
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(disk: Path, spare: int = 0) -> None:
+    """Fill the disk except this many bytes."""
+    about = os.statvfs(disk)
+    # If a compiler was faster, the disk is as full.
+    with (disk / "filler").open("wb") as file, contextlib.suppress(OSError):
+        os.posix_fallocate(file.fileno(), 0, about.f_bavail * about.f_frsize - spare)
+
+
+@pytest.mark.parametrize(("in_use", "spare"), [(False, 0), (True, 0), (True, 1 << 16)])
+def test_a_full_disk_is_a_sandbox_failure_until_there_is_space(disk: Path, in_use: bool, spare: int) -> None:
+    if in_use:
+        assert verdicts(f"{ADD_CPP}// before {spare}", language="cpp", tests=SUMS) == ["AC", "AC"]
+    fill(disk, spare)
+    judgement = judge(f"{ADD_CPP}// {spare}", language="cpp", tests=SUMS)
+    assert judgement.verdicts == ["SE", "SE"] and judgement.sandbox_failed
+    assert "no space left" in judgement.reasons[0].lower()
+    assert verdicts(f"{ADD}# {spare}", tests=SUMS) == ["AC", "AC"], "Python needs no disk"
+    (disk / "filler").unlink()
+    assert verdicts(f"{ADD_CPP}// {spare}", language="cpp", tests=SUMS) == ["AC", "AC"]
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_for_moments_makes_no_right_program_wrong(disk: Path) -> None:
+    done = threading.Event()
+
+    def others() -> None:
+        while not done.wait(0.03):
+            fill(disk)
+            done.wait(0.03)
+            (disk / "filler").unlink()
+
+    thread = threading.Thread(target=others)
+    thread.start()
     try:
-        os.environ["TMPDIR"] = str(small)
-        judgement = judge(ADD_CPP, language="cpp", tests=SUMS)
-        assert judgement.verdicts == ["SE", "SE"] and judgement.sandbox_failed
-        assert "no space left" in judgement.reasons[0]
+        judged = judge_many([Submission(f"{ADD_CPP}// {row}", "cpp", SUMS) for row in range(4)])
     finally:
-        close()
-        subprocess.run(["umount", str(small)], check=True)
+        done.set()
+        thread.join()
+    assert {tuple(judgement.verdicts) for judgement in judged} <= {("AC", "AC"), ("SE", "SE")}
+    assert verdicts(f"{ADD_CPP}// at last", language="cpp", tests=SUMS) == ["AC", "AC"]
 
 
 def test_the_folder_of_a_killed_judge_is_removed_by_the_next(temporary_folder: Path) -> None:
@@ -290,9 +332,8 @@ def test_a_missing_compiler_is_reported_with_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=r"Install g\+\+") as error:
+    with input_error("compiler-missing", match=r"Install g\+\+"):
         judge(ADD_CPP, language="cpp", tests=SUMS)
-    assert error.value.kind == "compiler-missing"
 
 
 @pytest.fixture
