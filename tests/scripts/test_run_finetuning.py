@@ -14,8 +14,6 @@ from tests.support.sagemaker_emulator import containers
 from tests.support.sagemaker_emulator.containers import Host
 
 SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
-ALONE = {"train": ["algo-1"]}
-PAIR = {"train": ["algo-1", "algo-2"]}
 
 
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))

@@ -14,8 +14,6 @@ from tests.support.input_errors import input_error
 
 DEMO = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
 
-GROUPS = "--sagemaker.instance_groups"
-
 
 def settings_of(*words: str) -> SageMakerSettings:
     found = load_recipe(DEMO, words).sagemaker

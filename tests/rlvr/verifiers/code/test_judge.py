@@ -12,8 +12,6 @@ from tests.support.cases import cases
 from tests.support.input_errors import input_error
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 
-CALL = {"call": [1], "expected": 1}
-
 
 @pytest.mark.parametrize("language, program", [("python", ADD), ("cpp", ADD_CPP)])
 def test_a_right_program_passes_every_test(language: str, program: str) -> None:
