@@ -193,11 +193,13 @@ def write_yaml(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def gsm8k_folder() -> Path:
-    """The real GSM8K as two JSONL files, beside the repository; skips where it is absent."""
-    folder = REPOSITORY.parent / "shared" / "data"
-    if not (folder / "gsm8k_train.jsonl").is_file():
-        pytest.skip("the GSM8K files are not on this machine (looked in ../shared/data)")
+def gsm8k_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the two files of the real GSM8K, which lie beside the repository; skips where they are absent."""
+    data, folder = REPOSITORY.parent / "shared" / "data", tmp_path_factory.mktemp("gsm8k")
+    for name in ("gsm8k_train.jsonl", "gsm8k_test.jsonl"):
+        if not (data / name).is_file():
+            pytest.skip(f"the real GSM8K is not on this machine ({name} in ../shared/data)")
+        (folder / name).symlink_to(data / name)
     return folder
 
 

@@ -9,20 +9,12 @@ from pathlib import Path
 import pytest
 
 from rlvr.config.specs import TaskSpec
-from rlvr.data.task import Task
 from rlvr.scoring.registry import load_task
 from tasks.gsm8k import gsm8k, one_paragraph
 from tests.support.cases import cases
 from tests.support.input_errors import input_error
 
-DATA = Path(__file__).resolve().parents[2] / "../shared/data"
 COLUMNS = ["prompt", "question", "final_answer", "source", "id"]
-
-
-def real(**options: object) -> Task:
-    if not (DATA / "gsm8k_train.jsonl").is_file():
-        pytest.skip("the real GSM8K is not here (gsm8k_train.jsonl in ../shared/data)")
-    return gsm8k(path=str(DATA), **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -151,24 +143,24 @@ def test_training_rows_that_are_all_test_rows_are_refused(folder: Path) -> None:
 # The real rows
 
 
-def test_the_real_rows_are_split_without_a_loss() -> None:
-    task = real()
+def test_the_real_rows_are_split_without_a_loss(gsm8k_folder: Path) -> None:
+    task = gsm8k(path=str(gsm8k_folder))
     assert (len(task.train), len(task.validation), len(task.test)) == (6668, 741, 1319)
     ids = [*task.train["id"], *task.validation["id"], *task.test["id"]]
     assert len(set(ids)) == len(ids) == 7473 - 64 + 1319
     assert all(re.fullmatch(r"-?\d+", answer) for answer in task.test["final_answer"])
 
 
-def test_no_shot_is_a_row_of_any_split() -> None:
-    task = real(shots=8, style="chat")
+def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
+    task = gsm8k(path=str(gsm8k_folder), shots=8, style="chat")
     asked = {question for split in ("train", "validation", "test") for question in task.split(split)["question"]}
     shown = {message["content"] for message in task.train[0]["prompt"][1:-1] if message["role"] == "user"}
     assert len(shown) == 8 and not shown & asked
 
 
-def test_nothing_of_a_rows_own_solution_is_in_the_row() -> None:
-    lines = (DATA / "gsm8k_test.jsonl").read_text(encoding="utf-8").split("\n") if DATA.is_dir() else []
-    task = real(shots=4)
+def test_nothing_of_a_rows_own_solution_is_in_the_row(gsm8k_folder: Path) -> None:
+    lines = (gsm8k_folder / "gsm8k_test.jsonl").read_text(encoding="utf-8").split("\n")
+    task = gsm8k(path=str(gsm8k_folder), shots=4)
     for line, row in zip(lines, task.test, strict=False):
         solution = one_paragraph(json.loads(line)["answer"].rpartition("####")[0])
         assert row.keys() == set(COLUMNS)
