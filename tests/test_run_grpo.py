@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,6 @@ from tests.support.launching import Start, accelerated
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
-
-
-def without_heavy_imports(run_script: Callable[..., Any], *words: str) -> Any:
-    """Runs with `-X importtime`, which lists every module that was imported."""
-    result = run_script("-X", "importtime", "run_grpo.py", *words)
-    imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
-    assert not imported & {"torch", "transformers", "trl", "datasets", "numpy"}
-    return result
-
-
-def test_before_the_installation_one_line_says_what_to_do() -> None:
-    command = [sys.executable, "-S", "-E", "run_grpo.py", "--config", str(DEMO)]  # -S: no packages
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.count("\n") == 1 and "make install" in done.stderr
-
-
-def test_a_typo_in_a_recipe_is_answered_without_heavy_imports(run_script: Callable[..., Any], tmp_path: Path) -> None:
-    recipe = tmp_path / "typo.yaml"
-    recipe.write_text(DEMO.read_text().replace("learning_rate", "learnig_rate"))
-    result = without_heavy_imports(run_script, "--config", str(recipe))
-    assert result.returncode == 2 and "Did you mean learning_rate?" in result.stderr
 
 
 LEARNIG_RATE = next(line for line in DEMO.read_text().splitlines() if line.startswith("learning_rate")).replace(
@@ -144,16 +121,9 @@ def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFi
     assert result["plan"]["steps"] == 20 and any("20 optimizer steps" in note for note in result["notes"])
 
 
-@pytest.mark.parametrize(
-    ("words", "rank", "printed"),
-    [
-        ([], "0", True),
-        pytest.param(["--check"], "0", True, marks=pytest.mark.slow),
-        pytest.param(["--check", "--json"], "0", False, marks=pytest.mark.slow),
-        pytest.param([], "1", False, marks=pytest.mark.slow),
-    ],
-)
-def test_a_line_is_printed_before_heavy_imports(words: list[str], rank: str, printed: bool, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "rank"), [(["--check", "--json"], "0"), ([], "1")])
+def test_programs_and_other_ranks_get_no_line_before_heavy_imports(words: list[str], rank: str, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit(9)")
     result = subprocess.run(
         [sys.executable, str(REPOSITORY / "run_grpo.py"), "--config", str(DEMO), *words],
@@ -162,8 +132,7 @@ def test_a_line_is_printed_before_heavy_imports(words: list[str], rank: str, pri
         capture_output=True,
         text=True,
     )
-    assert result.returncode == 9 and result.stdout == ""
-    assert result.stderr.startswith("Loading torch") is printed and len(result.stderr.splitlines()) == printed
+    assert (result.returncode, result.stdout, result.stderr) == (9, "", "")
 
 
 def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,31 +186,6 @@ def test_a_failing_run_exits_1_and_says_why_in_its_folder(tmp_path: Path, capsys
     assert "Traceback" in failure and "late.py raised ZeroDivisionError" in failure
     assert "late.py" in said and "line 2" in said
     assert "rlvr/" not in said, "our frames say nothing to the author of the reward"
-
-
-@pytest.mark.slow
-def test_a_data_file_that_disappears_while_training_is_missed_only_by_the_next_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The rows were read before; and a run that needs the file again says which one is gone."""
-    data = tmp_path / "sums.jsonl"
-    prompts = [[{"role": "user", "content": f"What is {a} + {a + 1}?"}] for a in range(40)]
-    rows = [{"prompt": prompt, "final_answer": str(2 * a + 1)} for a, prompt in enumerate(prompts)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "vanishing.py").write_text(
-        "import pathlib, zlib\n"
-        "def vanishing(completions, *, file='', **kwargs):\n"
-        "    pathlib.Path(file).unlink(missing_ok=True)\n"
-        "    return [zlib.crc32(str(text).encode()) % 10 / 10 for text in completions]\n"
-    )
-    words = ["--config", str(DEMO), *SHORT, "--task", f"{{name: jsonl, path: {data}, test_fraction: 0.2}}"]
-    words += ["--rewards", f"[{{name: {tmp_path}/vanishing.py, options: {{file: {data}}}}}]"]
-    words += ["--evaluation", "null", "--output_dir", str(tmp_path / "run")]
-    assert run_grpo.main(words) == 0, capsys.readouterr().err
-    assert not data.exists()
-    assert run_grpo.main(words) == 2
-    assert str(data) in capsys.readouterr().err
-    assert (tmp_path / "run" / "adapter").is_dir(), "what was there stays there"
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def test_a_python_without_the_packages_is_told_how_to_install_them(script: str, 
     command += ["--config", "recipe.yaml"] if script == "run_grpo.py" else []
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0 and "make install" in done.stderr, done.stderr
+    assert script != "run_grpo.py" or (done.returncode, done.stderr.count("\n")) == (2, 1), "one line"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -57,6 +58,11 @@ def test_the_first_line_comes_before_slow_imports(script: str, words: tuple[str,
     # torch itself is found: run_grpo.py looks whether it is installed.
     first, *others = start(script, words, ("torch._C", "datasets", "accelerate"), tmp_path).stderr.splitlines()
     assert first.endswith(" …") and "Error: " in others[-1], "an import fails after the first line"
+
+
+def test_a_typo_in_a_recipe_is_answered_without_slow_imports(tmp_path: Path) -> None:
+    done = start("run_grpo.py", (*RECIPE, "--learnig_rate", "1"), SLOW, tmp_path)
+    assert done.returncode == 2 and "Did you mean learning_rate?" in done.stderr, done.stderr
 
 
 @pytest.mark.slow
