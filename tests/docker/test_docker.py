@@ -20,7 +20,6 @@ import tomllib
 import venv
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -68,12 +67,11 @@ def pinned(vllm: str = "") -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in found}
 
 
-def wheel(folder: Path, name: str, version: str, needs: Iterable[str] = ()) -> None:
-    """Write an empty package with a name, a version and requirements."""
+def wheel(folder: Path, name: str, version: str) -> None:
+    """Write an empty package with a name and a version."""
     stem = f"{name.replace('-', '_')}-{version}"
     files = {
-        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + "".join(f"Requires-Dist: {need}\n" for need in needs),
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(
@@ -124,21 +122,13 @@ class BaseImage:
         assert done.returncode == 0, done.stderr
         return image
 
-    def copy(self, opt: Path) -> BaseImage:
-        return BaseImage(shutil.copytree(self.opt, opt, symlinks=True))
-
     def run(self, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a line as a build would."""
         line = shlex.quote(line.replace("/opt/", "/mnt/"))
         inside = f"mount --bind {shlex.quote(str(self.opt))} /mnt; mount -t tmpfs none /tmp; exec /bin/sh -c {line}"
         return subprocess.run(
             [*NAMESPACE, inside],
-            env={
-                **_network(),
-                "PATH": f"/mnt/venv/bin:{os.environ['PATH']}",
-                "HOME": os.environ.get("HOME", "/"),
-                **environment,
-            },
+            env={"PATH": f"/mnt/venv/bin:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/"), **environment},
             cwd="/",
             capture_output=True,
             text=True,
@@ -151,39 +141,19 @@ class BaseImage:
         return {canonicalize_name(one["name"]): one["version"] for one in json.loads(listed.stdout)}
 
 
-def _network() -> Mapping[str, str]:
-    """The environment variables for this machine's package index, and no others."""
-    names = (
-        "PIP_INDEX_URL",
-        "PIP_EXTRA_INDEX_URL",
-        "PIP_CONFIG_FILE",
-        "PIP_CERT",
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-    )
-    return {key: value for key, value in os.environ.items() if key.upper() in names or key.startswith("SSL_CERT")}
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> BaseImage:
+@pytest.fixture
+def image(tmp_path: Path) -> BaseImage:
     if why := why_no_namespaces():
         pytest.skip(f"needs a mount namespace, for a /tmp of its own: {why}")
-    return BaseImage.make(tmp_path_factory.mktemp("image") / "opt")
+    return BaseImage.make(tmp_path / "opt")
 
 
-@pytest.fixture
-def image(base: BaseImage, tmp_path: Path) -> BaseImage:
-    """A fresh copy for each test."""
-    return base.copy(tmp_path / "opt")
-
-
-def package_index(image: BaseImage, vllm: str = "", **needs: list[str]) -> dict[str, str]:
+def package_index(image: BaseImage, vllm: str = "") -> dict[str, str]:
     """An index with an empty package for each requirement, and the variables that make pip use it."""
     for requirement in requirements(vllm):
         lowest = next(one.version for one in requirement.specifier if one.operator in (">=", "=="))
         version = pinned(vllm).get(canonicalize_name(requirement.name), lowest)
-        wheel(image.opt / "index", requirement.name, version, needs.get(requirement.name, []))
+        wheel(image.opt / "index", requirement.name, version)
     return {"PIP_FIND_LINKS": "/mnt/index", "PIP_NO_INDEX": "1", "VLLM": vllm}
 
 
@@ -192,6 +162,7 @@ def package_index(image: BaseImage, vllm: str = "", **needs: list[str]) -> dict[
 def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: BaseImage, vllm: str) -> None:
     before = image.packages()
     install, nothing_left = RUN
+    assert image.run(nothing_left, VLLM=vllm).returncode != 0
     done = image.run(install, **package_index(image, vllm))
     assert done.returncode == 0, done.stdout + done.stderr
     after = image.packages()
@@ -199,32 +170,6 @@ def test_the_lines_install_the_requirements_and_keep_the_images_packages(image: 
     assert {canonicalize_name(requirement.name) for requirement in requirements(vllm)} <= set(after)
     done = image.run(nothing_left, VLLM=vllm)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_last_line_fails_without_the_requirements(image: BaseImage) -> None:
-    assert image.run(RUN[1]).returncode != 0
-
-
-@pytest.mark.slow
-def test_a_requirement_that_needs_another_torch_fails_the_build(image: BaseImage) -> None:
-    index = package_index(image, trl=["torch>=99"])
-    wheel(image.opt / "index", "torch", "99.0")
-    done = image.run(RUN[0], **index)
-    assert done.returncode != 0 and f"(constraint) torch=={IMAGE['torch']}" in done.stdout + done.stderr
-    assert image.packages()["torch"] == IMAGE["torch"]
-
-
-@pytest.mark.slow
-def test_the_requirements_are_on_pypi_in_the_pinned_versions(image: BaseImage) -> None:
-    """Without their dependencies, some of which are built from source for minutes."""
-    done = image.run(RUN[0], PIP_DRY_RUN="1", PIP_NO_DEPS="1", PIP_REPORT="/mnt/report.json", PIP_RETRIES="0")
-    if done.returncode and re.search(r"NewConnectionError|ConnectTimeout|ProxyError|NameResolution", done.stderr):
-        pytest.skip(f"no index of packages can be reached: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    report = json.loads((image.opt / "report.json").read_text(encoding="utf-8"))
-    found = {canonicalize_name(one["metadata"]["name"]): one["metadata"]["version"] for one in report["install"]}
-    assert set(found) == {canonicalize_name(requirement.name) for requirement in requirements()}
-    assert all(found[name] == version for name, version in pinned().items() if name in found)
 
 
 @pytest.mark.slow
