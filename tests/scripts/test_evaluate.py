@@ -331,10 +331,7 @@ def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture, write
     assert len(answers(tmp_path / "out")) == 4
 
 
-@pytest.mark.slow
-def test_an_adapter_that_names_another_base_is_refused_unless_that_is_allowed(
-    tmp_path: Path, adapter: Path, capsys: Capture
-) -> None:
+def test_an_adapter_that_names_another_base_is_refused(tmp_path: Path, adapter: Path, capsys: Capture) -> None:
     """Two models of one shape: nothing but its name says that the adapter was trained from the other."""
     words = [*WORDS, "--model", str(REPOSITORY / "models" / "tiny-programs"), "--adapter", str(adapter), "--limit", "2"]
     assert script.main([*words, "--output", str(tmp_path)]) == 2

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 
 from rlvr.data.number_pairs import number_pairs, split_of
-from rlvr.data.task import Task
-from tasks.arithmetic import WordProblem, worked_solution
 from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,25 +56,6 @@ def lesson(name: str) -> Any:
     return LESSONS[name]
 
 
-@pytest.fixture(scope="module")
-def task(lesson: Any) -> Task:
-    task: Task = lesson.task()
-    return task
-
-
-@pytest.fixture(scope="module")
-def greedy_answers(model: Any, tokenizer: Any, task: Task, lesson: Any) -> list[str]:
-    """The shipped model's answers to the test problems; only generation_config.json makes them end."""
-    prompts = tokenizer.apply_chat_template(
-        task.test[:]["prompt"], tools=list(lesson.tools) or None, tokenize=False, add_generation_prompt=True
-    )
-    batch = tokenizer(prompts, return_tensors="pt", padding=True)
-    tokens = model.generate(**batch, max_new_tokens=200)
-    answers = tokens[:, batch["input_ids"].shape[1] :]
-    assert answers.shape[1] < 64, "an answer did not end by itself"
-    return list(tokenizer.batch_decode(answers, skip_special_tokens=True))
-
-
 def checksums(folder: Path) -> Iterator[tuple[str, str]]:
     for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         digest, file = line.split("  ")
@@ -101,51 +80,6 @@ def test_the_model_has_the_form_that_libraries_need(model: Any, tokenizer: Any) 
     for holder in (model.config, model.generation_config):
         assert holder.eos_token_id == tokenizer.eos_token_id
         assert holder.pad_token_id == tokenizer.pad_token_id
-
-
-def test_the_chat_template_renders_every_role(tokenizer: Any) -> None:
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "1+1?"},
-        {"role": "assistant", "content": "2"},
-    ]
-    turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.apply_chat_template(messages[:2], tokenize=False, add_generation_prompt=True) == turns
-    assert tokenizer.apply_chat_template(messages, tokenize=False) == turns + "2<|im_end|>\n"
-
-
-@pytest.mark.slow
-def test_greedy_held_out_accuracy_is_that_of_the_model_card(lesson: Any, greedy_answers: list[str], task: Task) -> None:
-    """Low enough to leave room for GRPO. A range, because another CPU rounds bfloat16 sums differently."""
-    right = [lesson.is_right(answer, row) for answer, row in zip(greedy_answers, task.test, strict=True)]
-    low, high = (0.0, 0.0) if lesson.tools else (0.15, 0.35)  # tiny-tools guesses instead of calling
-    assert low <= sum(right) / len(right) <= high
-
-
-@pytest.mark.parametrize("name", ["tiny-arithmetic"], indirect=True)
-def test_greedy_answers_without_a_carry_are_nearly_all_right(greedy_answers: list[str], task: Task) -> None:
-    """The model can do sums; its errors are forgotten carries."""
-    worked = []
-    for answer, row in zip(greedy_answers, task.test, strict=True):
-        if row["difficulty"] == "no carry":
-            problem = WordProblem(int(row["id"][:2]), row["id"][2], int(row["id"][3:]))
-            worked.append(answer.startswith(worked_solution(problem, closing_line=False)))
-    assert sum(worked) / len(worked) >= 0.9
-
-
-@pytest.mark.parametrize("name", ["tiny-programs"], indirect=True)
-def test_greedy_programs_are_right_or_fall_into_the_trap(greedy_answers: list[str], task: Task) -> None:
-    """The model can write programs; its errors are the traps."""
-    from tasks.one_line_programs import answer
-
-    plain: list[bool] = []
-    fallen: list[bool] = []
-    for completion, row in zip(greedy_answers, task.test, strict=True):
-        careless = re.sub(r"n\+1\)", "n)", row["id"]) if row["source"] == "sum" else re.sub(r"[()]", "", row["id"])
-        careless_answer = completion.startswith(answer(careless, closing_fence=False))
-        (plain if row["difficulty"] == "plain" else fallen).append(careless_answer)
-    assert sum(plain) / len(plain) >= 0.9
-    assert sum(fallen) / len(fallen) >= 0.9
 
 
 def test_the_teacher_uses_only_training_pairs(lesson: Any) -> None:

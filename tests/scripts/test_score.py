@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import pty
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,19 +76,6 @@ def test_overrides_follow_the_file(call: Run, rows: Path) -> None:
     done = call(str(rows), *override, cwd=rows.parent)
     figures = table(done.stdout)
     assert figures["math_correctness"][3] == "0.500" and figures["answer_format"][1] == "3"
-
-
-@pytest.mark.slow
-def test_standard_input_is_read_and_missing_columns_come_from_the_task(call: Run, tmp_path: Path) -> None:
-    from rlvr.config.recipe import load_recipe
-    from rlvr.scoring.registry import load_task
-
-    row = load_task(load_recipe(DEMO).tasks[0]).test[0]
-    line = json.dumps({"prompt": row["prompt"], "completion": f"The answer is {row['final_answer']}."})
-    done = call("-", cwd=tmp_path, text=line)
-    assert done.returncode == 0, done.stderr
-    assert "Added from the task arithmetic, by prompt: final_answer of 1 rows." in done.stdout
-    assert "standard input: 1 completion" in done.stdout and "100.0 %" in done.stdout
 
 
 def test_why_shows_the_turn_the_columns_each_reward_and_the_total(call: Run, rows: Path) -> None:
@@ -184,27 +168,13 @@ def test_an_input_error_is_one_line_and_exit_code_2(
     assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
 
 
-@pytest.mark.slow
-def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(rows: Path) -> None:
-    def on_a_terminal(env: dict[str, str]) -> str:
-        ours, theirs = pty.openpty()
-        command = [sys.executable, str(SCRIPT), "--config", str(DEMO), str(rows), "--why", "0"]
-        process = subprocess.Popen(
-            command, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "80", **env}, cwd=rows.parent
-        )
-        os.close(theirs)
-        shown = b""
-        try:
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        os.close(ours)
-        assert process.wait() == 0
-        return shown.decode()
-
-    assert "\x1b[1mrewards\x1b[0m" in on_a_terminal({"NO_COLOR": ""})
-    assert "\x1b" not in on_a_terminal({"NO_COLOR": "1"})
+def test_output_is_coloured_on_a_terminal_unless_no_color_is_set(
+    call: Run, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr.console.columns", lambda stream: 80)
+    for value, coloured in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        assert ("\x1b[1mrewards\x1b[0m" in call(rows, "--why", "0", cwd=rows.parent).stdout) == coloured
 
 
 def imported(stderr: str) -> set[str]:

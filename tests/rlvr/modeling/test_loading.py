@@ -134,21 +134,6 @@ def test_4bit_weights_really_are_4bit() -> None:
     assert packed.dtype == torch.uint8 and packed.numel() * 2 == 192 * 64
 
 
-def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
-    config = Qwen2Config(
-        vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2
-    )
-    other = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(target_modules=["q_proj"]))
-    other.save_pretrained(tmp_path / "adapter")
-    settings = recipe()
-    with pytest.raises(InputError) as error:
-        models.load_model(settings, models.load_tokenizer(settings, chat=True), adapter=tmp_path / "adapter")
-    assert error.value.kind == "adapter-mismatch"
-
-
 def test_a_folder_that_is_no_adapter_is_refused(tmp_path: Path) -> None:
     settings = recipe()
     with pytest.raises(InputError) as error:

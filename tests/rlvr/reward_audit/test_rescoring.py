@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import one_line, visible
-from rlvr.report.rollouts import read_rollouts
-from rlvr.report.run_reader import read_run
 from rlvr.reward_audit.completions import read_completions
 from rlvr.reward_audit.explain import texts
 from rlvr.reward_audit.missing_columns import fill_columns
@@ -28,6 +26,7 @@ from rlvr.reward_audit.rescoring import BATCH, batches, score
 from rlvr.reward_audit.reward_call import explanation
 from rlvr.reward_audit.score_summary import column_stats, compare_with_recorded, disagreements, group_stats
 from rlvr.scoring.reward import Reward
+from tests.rlvr.training.test_train import BASE
 from tests.support.trainers import trainer_of
 
 
@@ -426,7 +425,6 @@ def test_a_reward_without_the_hook_is_not_called_again() -> None:
 @pytest.mark.slow
 def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
-    from rlvr.config import schema
     from rlvr.config.recipe import Recipe
     from rlvr.config.specs import RewardSpec, TaskSpec
 
@@ -447,27 +445,8 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
         [{"prompt": [{"role": "user", "content": f"What is {a} + {b}?"}], "final_answer": str(a + b)} for a, b in sums]
     )
     rewards = [Reward(f.__name__, f, columns=("final_answer",)) for f in (ends_in, close)]
-    settings = {
-        "model_name_or_path": str(Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"),
-        "use_cpu": True,
-        "dtype": "float32",
-        "bf16": False,
-        "per_device_train_batch_size": 8,
-        "per_device_eval_batch_size": 4,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "num_generations": 4,
-        "max_completion_length": 40,
-        "max_steps": 2,
-        "logging_steps": 1,
-        "log_completions": True,
-        "num_completions_to_print": 2,
-        "activation_checkpointing": False,
-        "report_to": "none",
-        "save_strategy": "no",
-        "output_dir": str(tmp_path),
-        **{key: default for key, (_, default, _) in schema.OWN.items()},
-    }
+    settings = {**BASE, "output_dir": str(tmp_path), "max_completion_length": 40, "num_completions_to_print": 2}
+    settings |= {"per_device_eval_batch_size": 4, "eval_strategy": "steps", "eval_steps": 1}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     task = Task(train=data, validation=data.select(range(2)), test=data.select([]))
     trainer_of(recipe, task, rewards).train()
@@ -480,8 +459,6 @@ def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     assert fill_columns(rows, rewards, not_needed, "t") is None
     recorded = compare_with_recorded(rows, score(rows, rewards), None)
     assert [(one.name, one.compared, one.differing) for one in recorded] == [("ends_in", 16, []), ("close", 16, [])]
-    (tmp_path / "metrics.jsonl").touch()
-    assert read_rollouts(read_run(tmp_path)).rewards == ("ends_in", "close"), "no gold among them"
 
 
 def test_a_reward_that_edits_messages_changes_nothing_for_others() -> None:
