@@ -34,19 +34,6 @@ WITHOUT_RESOURCE = {
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 }
-# Prefix of an action -> botocore's name of the service.
-SERVICES = {
-    "cloudwatch": "cloudwatch",
-    "ec2": "ec2",
-    "ecr": "ecr",
-    "iam": "iam",
-    "kms": "kms",
-    "logs": "logs",
-    "s3": "s3",
-    "sagemaker": "sagemaker",
-    "secretsmanager": "secretsmanager",
-    "sts": "sts",
-}
 # Permissions that are no operation of the service: s3:ListBucket is called for by ListObjectsV2, iam:PassRole by
 # whoever hands a role on, those of ssmmessages by an agent that AWS starts in a job. The managed MLflow has no model in
 # botocore; these are the REST calls of rlvr/tracking/mlflow_run.py.
@@ -85,7 +72,7 @@ def test_every_action_exists_and_has_no_wildcard(action: str) -> None:
     if service == "sagemaker-mlflow":
         assert MLFLOW_ACTION.fullmatch(action)
     elif action not in NOT_OPERATIONS:
-        assert name in operations(SERVICES[service])
+        assert name in operations(service)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.name != TRUST], ids=lambda file: file.name)
@@ -166,7 +153,7 @@ def test_the_policies_allow_exactly_the_projects_aws_calls() -> None:
     known = {
         xform_name(operation): (prefix, operation)
         for prefix in ("iam", "logs", "s3", "sagemaker", "secretsmanager")
-        for operation in operations(SERVICES[prefix])
+        for operation in operations(prefix)
         if operation != "Search"  # of sagemaker, and of every regular expression
     }
     called = set()

@@ -26,12 +26,6 @@ SCRIPTS = {
 }
 
 
-def test_readers_find_the_page_in_the_readme_and_their_program_in_the_page() -> None:
-    assert "docs/migrate.md" in (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    for name in ("AWS sample", "CodeFu", "veRL", "OpenRLHF", "open-r1", "trl grpo"):
-        assert name in PAGE, name
-
-
 def test_the_recipes_of_the_page_are_those_experiments() -> None:
     offload = load_recipe(REPOSITORY / "recipes" / "qwen2.5-coder-7b-instruct-full-offload.yaml").settings
     assert (offload["scale_rewards"], offload["adaptive_threshold"]) == ("adaptive", 0.1)

@@ -53,10 +53,6 @@ def test_it_names_all_commands() -> None:
     assert set(re.findall(r"sagemaker\.py (\w+)", "".join(BLOCKS))) == commands
 
 
-def test_it_says_before_the_first_command_that_no_account_was_used() -> None:
-    assert "**No AWS account was used: the SageMaker path ran against an emulator.**" in PAGE.partition("```")[0]
-
-
 def test_its_keys_exist_and_have_the_written_defaults() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(SageMakerSettings)}
     table = PAGE.split("## Settings of a job")[1].split("\n### ")[0]

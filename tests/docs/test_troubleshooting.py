@@ -55,11 +55,6 @@ def test_a_quoted_fragment_is_in_the_code(fragment: str) -> None:
     assert is_in_the_code(fragment)
 
 
-@pytest.mark.slow
-def test_an_outdated_fragment_is_detected() -> None:
-    assert not is_in_the_code("load_in_4bit with use_vllm: all is well")
-
-
 def test_every_row_has_a_cause_and_a_fix() -> None:
     for row in (line for line in PAGE.splitlines() if line.startswith("| ")):
         assert len(row.strip("|").split(" | ")) == 3, row
