@@ -1,4 +1,4 @@
-"""An imitation of AWS (moto) in this process, for whatever asks the services and executes no job."""
+"""Imitations of AWS: moto in this process for whatever executes no job, and the emulator for jobs that run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.support.sagemaker_emulator.service import TrainingService
 
 REGION = "us-east-1"
 
@@ -38,3 +40,9 @@ def empty_account(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         monkeypatch.delenv(name, raising=False)
     urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST"), timeout=10).read()
     return server
+
+
+@pytest.fixture(scope="module")
+def service(prefork: Path) -> Iterator[TrainingService]:
+    with TrainingService(prefork=prefork) as service:
+        yield service

@@ -28,13 +28,6 @@ def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     return path
 
 
-def test_files_and_folders_are_unpacked(tmp_path: Path) -> None:
-    packed = pack(tmp_path / "m.tar.gz", (member("adapter/a.txt"), b"one"), (member("recipe.yaml"), b"two"))
-    fetch.unpack(packed, tmp_path / "out")
-    assert (tmp_path / "out/adapter/a.txt").read_bytes() == b"one"
-    assert (tmp_path / "out/recipe.yaml").read_bytes() == b"two"
-
-
 @pytest.mark.parametrize(
     ("hostile", "why"),
     [

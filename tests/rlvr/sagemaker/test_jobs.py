@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import json
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ import pytest
 from rlvr.errors import InputError, Problem
 from rlvr.sagemaker import aws, cleanup, fetch, follow, job, plan, request, submission
 from tests.conftest import REPOSITORY
+from tests.rlvr.sagemaker.test_fetch import member, pack
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 ACCOUNT, REGION, BUCKET = "123456789012", "us-east-1", "grpo-test"
@@ -142,6 +141,15 @@ def test_a_missing_job_is_an_input_error(account: str) -> None:
         with pytest.raises(InputError) as caught:
             job.find_job(reference)
         assert caught.value.kind == "job-not-found" and reference in str(caught.value)
+
+
+def test_a_job_without_a_record_in_s3_is_not_of_this_project(planned: plan.JobPlan) -> None:
+    submitted = submission.submit(planned)
+    bucket, key = aws.split_uri(f"{submitted.root}/{job.RECORD}")
+    aws.client("s3", REGION).delete_object(Bucket=bucket, Key=key)
+    with pytest.raises(InputError) as caught:
+        job.find_in_account(submitted.name, REGION)
+    assert caught.value.kind == "job-not-found"
 
 
 def test_a_second_job_of_the_same_recipe_is_refused_while_the_first_runs(
@@ -436,20 +444,11 @@ def test_the_log_of_a_job_that_ended_long_ago_is_shown_without_waiting(planned: 
 # Fetching and cleaning up
 
 
-def packed(**files: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name.replace("__", "/"))
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
 def test_results_replace_existing_files_only_with_force(planned: plan.JobPlan, tmp_path: Path) -> None:
     submitted = submission.submit(planned)
     uri = submitted.describe()["ModelArtifacts"]["S3ModelArtifacts"]
-    put_object(uri, packed(adapter__weights=b"new", recipe=b"r"))
+    archive = pack(tmp_path / "model.tar.gz", (member("adapter/weights"), b"new"), (member("recipe"), b"r"))
+    put_object(uri, archive.read_bytes())
     folder = tmp_path / "runs" / "demo"
     assert fetch.fetch_results(submitted, folder) == ["adapter", "recipe"]
     (folder / "adapter" / "weights").write_bytes(b"mine")

@@ -15,7 +15,6 @@ from rlvr.errors import InputError
 from rlvr.sagemaker import plan as planning
 from rlvr.sagemaker.cost import cost_lines
 from rlvr.sagemaker.plan import make_plan
-from rlvr.sagemaker.request import request_problems
 from scripts import sagemaker
 from tests.conftest import REPOSITORY, Run
 
@@ -68,26 +67,6 @@ def test_a_plan_is_complete_without_aws() -> None:
     ):
         assert words in printed, words
     assert "code/rewards/math_correctness.py" in all_files and "code/rewards/math_correctness.py" not in printed
-
-
-@pytest.mark.slow
-def test_a_plan_without_the_model_on_this_machine_has_a_valid_request(call_plan: Run) -> None:
-    words = ("--instance_type", "ml.g6e.12xlarge", "--sagemaker.spot", "true", "--json")
-    run = call_plan("--config", GSM8K, *WHERE, *words)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "Traceback" not in run.stderr
-    printed = json.loads(run.stdout)
-    assert printed["problems"] == []
-    request = printed["request"]
-    assert request["EnableManagedSpotTraining"] is True
-    assert request["Environment"]["GRPO_LAUNCHER"] == "zero3"
-    assert not any("TOKEN" in name for name in request["Environment"])
-    assert request_problems(request) == []
-    uris = {file["to"] for file in printed["files"]}
-    for channel in request["InputDataConfig"]:
-        prefix = channel["DataSource"]["S3DataSource"]["S3Uri"]
-        assert any(uri.startswith(f"{prefix}/") for uri in uris), channel["ChannelName"]
-        assert re.fullmatch(r"[a-z_]+", channel["ChannelName"]), "the SDK makes a shell variable of it, so no dash"
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

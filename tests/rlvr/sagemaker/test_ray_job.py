@@ -8,7 +8,7 @@ import pytest
 
 from rlvr.config.recipe import Recipe, load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
-from rlvr.sagemaker import reward_hosts, upload, validation
+from rlvr.sagemaker import upload, validation
 from tests.support.sagemaker_emulator.submission import DEMO
 
 GPUS, CPUS = InstanceGroup("gpus", "ml.m5.xlarge", 1, "train"), InstanceGroup("cpus", "ml.m5.large", 1, "judge")
@@ -48,14 +48,6 @@ def test_contradictions_between_rewards_and_instance_groups_are_problems(
 ) -> None:
     problems = validation.settings_problems(recipe(*places), settings(*groups))
     assert [problem.kind for problem in problems] == ([] if kind is None else [kind]), (why, problems)
-
-
-def test_a_plan_names_the_clusters_hosts_and_the_cpus_that_it_uses() -> None:
-    with_judges = reward_hosts.describe_reward_hosts(recipe("ray"), settings(GPUS, CPUS))
-    alone = reward_hosts.describe_reward_hosts(recipe("ray"), settings(GPUS))
-    assert with_judges and "cluster of 2 hosts" in with_judges and "tasks on the 1 host of cpus" in with_judges
-    assert alone and "cluster of 1 host," in alone and "tasks on the training hosts" in alone
-    assert reward_hosts.describe_reward_hosts(recipe(), settings(GPUS)) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +25,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not())),
 ]
-
-
-@pytest.fixture(scope="module")
-def service(prefork: Path) -> Iterator[TrainingService]:
-    with TrainingService(prefork=prefork) as service:
-        yield service
 
 
 FAILS_AFTER_TRAINING = """

@@ -40,8 +40,8 @@ def download(s3: Any, uri: str, folder: Path) -> int:
     return len(names)
 
 
-def upload_packed(s3: Any, folders: list[Path], uri: str) -> bool:
-    """Upload the files of several folders as one .tar.gz; False if there are none."""
+def upload_packed(s3: Any, folders: list[Path], uri: str) -> None:
+    """Upload the files of several folders, if there are any, as one .tar.gz."""
     packed = io.BytesIO()
     names: set[str] = set()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -51,11 +51,9 @@ def upload_packed(s3: Any, folders: list[Path], uri: str) -> bool:
                 if path.is_file() and name not in names:
                     names.add(name)
                     archive.add(path, name)
-    if not names:
-        return False
-    bucket, key = place(uri)
-    s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue())
-    return True
+    if names:
+        bucket, key = place(uri)
+        s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue())
 
 
 def upload(s3: Any, folders: list[Path], uri: str) -> None:

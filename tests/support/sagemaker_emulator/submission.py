@@ -1,4 +1,4 @@
-"""Submit a recipe to the emulator with the project's own files and request, without its checks of the account."""
+"""Submit the demonstration to the emulator, without the project's checks of the account."""
 
 from __future__ import annotations
 
@@ -17,21 +17,14 @@ from tests.support.sagemaker_emulator.service import TrainingService
 DEMO = containers.REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 
 
-def submit(
-    service: TrainingService,
-    name: str,
-    words: Sequence[str] = (),
-    *,
-    recipe: Path = DEMO,
-    **settings: Any,
-) -> EmulatedJob:
-    """Start a job.
+def submit(service: TrainingService, name: str, words: Sequence[str] = (), **settings: Any) -> EmulatedJob:
+    """Start a job of the demonstration.
 
     Args:
         words: overrides of the recipe, as on the command line.
         settings: of the section `sagemaker`.
     """
-    loaded = load_recipe(recipe, words)
+    loaded = load_recipe(DEMO, words)
     hosts = {} if "instance_groups" in settings else {"instance_type": "ml.m5.xlarge"}
     defaults = {"role": service.role, "region": REGION, "bucket": service.bucket, **hosts}
     sagemaker = SageMakerSettings(**{**defaults, "max_runtime_s": 3600, **settings})
