@@ -73,18 +73,22 @@ def test_the_commands_of_a_page_are_accepted(
         accept(words, word_problems, tmp_path / "run")
 
 
-def test_the_readmes_own_recipe_and_reward_are_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", ["README.md", "docs/recipes.md"])
+def test_a_pages_own_recipe_and_reward_are_complete(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (REPOSITORY / "README.md").read_text("utf-8")
-    recipe, reward = (
-        next(block for language, block in BLOCK.findall(text) if language == wanted) for wanted in ("yaml", "python")
-    )
+    blocks = BLOCK.findall((REPOSITORY / page).read_text("utf-8"))
+    recipe = next(block for language, block in blocks if language == "yaml" and "my_reward" in block)
+    if page == "README.md":
+        reward = next(block for language, block in blocks if language == "python")
+    else:  # what an address has and a date has not
+        reward = (REPOSITORY / "rewards" / "email_address.py").read_text("utf-8")
+        reward = reward.replace(' and answer.count("@") == 1', "").replace("def email_address(", "def my_reward(")
     for folder in ("rewards", "data/my-task"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "rewards" / "my_reward.py").write_text(reward)
     (tmp_path / "recipes").mkdir()
-    for file in ("base", "gsm8k-qwen2.5-0.5b-instruct-qlora.yaml"):
+    for file in ("base", "gsm8k-qwen2.5-0.5b-instruct-qlora.yaml", "own-task-smollm2-135m-instruct-lora.yaml"):
         (tmp_path / "recipes" / file).symlink_to(REPOSITORY / "recipes" / file)
     (tmp_path / "recipes" / "my_task.yaml").write_text(recipe)
     for split, year, rows in (("train", "", 64), ("test", " 1999", 100)):

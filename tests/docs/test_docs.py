@@ -14,7 +14,7 @@ import pytest
 
 import run_grpo
 from rlvr.config.specs import TaskSpec
-from rlvr.data.io import read_rows, write_rows
+from rlvr.data.io import read_rows
 from rlvr.scoring.registry import load_task
 from rlvr.training.callbacks import read_metrics
 from tests.support.launching import prefork_command
@@ -136,28 +136,6 @@ def test_write_an_environment_does_what_the_page_says(
     # Too few steps to learn; tests/recipes/test_demo_tools.py trains until the model has learnt to call a tool.
     assert all(line["tools/call_frequency"] > 0.1 for line in steps)
     assert any(line["rewards/environment/mean"] > 0 for line in steps)
-
-
-def test_a_recipe_of_ten_lines_trains_on_ones_own_data_and_reward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    page = (REPOSITORY / "docs" / "recipes.md").read_text(encoding="utf-8")
-    (recipe,) = (block for language, block in BLOCK.findall(page) if language == "yaml" and "my_reward" in block)
-    for folder in ("recipes", "rewards", "data/my-task"):
-        (tmp_path / folder).mkdir(parents=True)
-    base = "own-task-smollm2-135m-instruct-lora.yaml"
-    (tmp_path / "recipes" / base).write_text((REPOSITORY / "recipes" / base).read_text(encoding="utf-8"))
-    (tmp_path / "recipes" / "my_task.yaml").write_text(recipe, encoding="utf-8")
-    reward = (REPOSITORY / "rewards" / "email_address.py").read_text(encoding="utf-8")
-    reward = reward.replace(' and answer.count("@") == 1', "")  # what an address has and a date has not
-    (tmp_path / "rewards" / "my_reward.py").write_text(reward.replace("def email_address(", "def my_reward("))
-    for split, days in (("train", range(1, 101)), ("test", range(101, 201))):
-        rows = [{"text": f"We meet on {day} May at the lake.", "final_answer": f"{day} May"} for day in days]
-        write_rows(tmp_path / "data" / "my-task" / f"{split}.jsonl", rows)
-    monkeypatch.chdir(tmp_path)
-    tiny = str(REPOSITORY / "models" / "tiny-arithmetic")
-    assert run_grpo.main(["--config", "recipes/my_task.yaml", "--check", "--model_name_or_path", tiny]) == 0
-    assert "No problems found." in capfd.readouterr().out
 
 
 @pytest.mark.slow

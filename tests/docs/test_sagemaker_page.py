@@ -80,5 +80,5 @@ def test_its_command_replaces_the_placeholders_of_all_policies(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:40])
-def test_every_block_is_valid_bash(block: str, tmp_path: Path) -> None:
+def test_every_block_is_valid_bash(block: str) -> None:
     assert subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, check=False).returncode == 0

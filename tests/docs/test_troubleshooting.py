@@ -53,8 +53,3 @@ def is_in_the_code(fragment: str) -> bool:
 def test_a_quoted_fragment_is_in_the_code(fragment: str) -> None:
     assert len(fragment) > 8, "too short to search for"
     assert is_in_the_code(fragment)
-
-
-def test_every_row_has_a_cause_and_a_fix() -> None:
-    for row in (line for line in PAGE.splitlines() if line.startswith("| ")):
-        assert len(row.strip("|").split(" | ")) == 3, row
