@@ -42,6 +42,16 @@ def empty_account(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     return server
 
 
+@pytest.fixture
+def account(empty_account: str) -> str:
+    """An account with a role and a bucket."""
+    import boto3
+
+    boto3.client("iam").create_role(RoleName="Trainer", AssumeRolePolicyDocument="{}")
+    boto3.client("s3").create_bucket(Bucket="grpo-test")
+    return empty_account
+
+
 @pytest.fixture(scope="module")
 def service(prefork: Path) -> Iterator[TrainingService]:
     with TrainingService(prefork=prefork) as service:

@@ -28,13 +28,11 @@ GROUPS = [
 
 
 @pytest.fixture
-def requests(empty_account: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def requests(account: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """All CreateTrainingJob requests as they arrive; a job with the tag `refuse` is refused."""
     from moto.core.exceptions import JsonRESTError
     from moto.sagemaker.responses import SageMakerResponse
 
-    aws.client("iam", REGION).create_role(RoleName="Trainer", AssumeRolePolicyDocument="{}")
-    aws.client("s3", REGION).create_bucket(Bucket=BUCKET)
     monkeypatch.setenv("SAGEMAKER_VALIDATE_ROLE", "false")  # moto has no SimulatePrincipalPolicy
     arrived: list[dict[str, Any]] = []
     create = SageMakerResponse.create_training_job

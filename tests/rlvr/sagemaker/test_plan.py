@@ -20,7 +20,6 @@ from tests.conftest import REPOSITORY, Run
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 GSM8K = REPOSITORY / "recipes" / "gsm8k-qwen2.5-1.5b-instruct-qlora.yaml"
-WHERE = ["--role", "arn:aws:iam::111122223333:role/x", "--bucket", "b", "--region", "us-east-1"]
 SETTINGS = [
     *("--sagemaker.role", "arn:aws:iam::111122223333:role/x", "--sagemaker.bucket", "bucket"),
     *("--sagemaker.region", "us-east-1"),
@@ -101,16 +100,6 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
 def test_a_key_in_its_short_and_its_long_form_is_refused(call_plan: Run, words: list[str]) -> None:
     run = call_plan("--config", GSM8K, "--instance_type", "ml.m5.xlarge", *words)
     assert run.returncode == 2 and "--instance_type is short for --sagemaker.instance_type" in run.stderr, run.stderr
-
-
-@pytest.mark.slow
-def test_an_apostrophe_on_the_command_line_is_part_of_the_value(call_plan: Run) -> None:
-    words = ["--role", "it's", "--bucket", "it's", "--region", "it's", "--instance_type", "ml.it's"]
-    run = call_plan("--config", DEMO, *words)
-    assert run.returncode == 2 and "Traceback" not in run.stderr
-    for key in ("role", "bucket", "region"):
-        assert f'sagemaker.{key} is "it\'s",' in run.stderr
-    assert "ml.it's" in run.stderr, run.stderr
 
 
 def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignored() -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
-from rlvr.errors import InputError
 from rlvr.sagemaker import images, request
 from rlvr.sagemaker.quotas import required_quotas
 from rlvr.sagemaker.validation import settings_problems
 from tests.support.cases import cases
+from tests.support.input_errors import input_error
 
 PROJECT = Path(__file__).resolve().parents[3]
 DEMO = PROJECT / "recipes" / "demo-arithmetic.yaml"
@@ -68,20 +68,12 @@ def test_an_invalid_name_of_a_variable_is_named_once() -> None:
     ("apply", "names", "why"),
     [
         (change("TrainingJobName", "x" * 64), "64 characters; the maximum is 63", "a name too long"),
-        (change("TrainingJobName", "qwen2.5"), "'qwen2.5'", "a dot in a name"),
         (change("Environment.A", "x" * 513), "Environment.A has 513 characters", "a long value of a variable"),
         (change("AlgorithmSpecification.ContainerArguments.1", "x" * 257), "ContainerArguments[1]", "a long argument"),
-        (
-            change("AlgorithmSpecification.MetricDefinitions.0.Regex", "x" * 501),
-            "MetricDefinitions[0].Regex",
-            "a long expression",
-        ),
         (change("RoleArn", "arn:aws:iam::1:role/x"), "RoleArn", "a role without an account"),
         (change("ResourceConfig.InstanceType", "ml.g6e.12xlrge"), "Did you mean ml.g6e.12xlarge?", "a mistyped type"),
         (change("ResourceConfig.KeepAlivePeriodInSeconds", 10**6), "KeepAlivePeriodInSeconds", "kept warm too long"),
         (change("StoppingCondition.MaxRuntimeInSeconds", 0), "valid min value: 1", "no time at all"),
-        (change("InputDataConfig.0.ChannelName", "my channel"), "ChannelName", "a space in a channel"),
-        (change("Tags.0.Key", "x" * 129), "Tags[0].Key has 129 characters", "a tag's name too long"),
         (change("Tags.0.Key", "a;b"), "Tags[0].Key 'a;b'", "a character that tags don't allow"),
         (change("Unknown", 1), "Unknown", "a name that the service doesn't know"),
         (change("StoppingCondition.MaxRuntimeInSeconds", "1h"), "MaxRuntimeInSeconds", "a type"),
@@ -225,9 +217,8 @@ def test_the_default_image_a_uri_and_unknown_images() -> None:
     assert default.endswith(".eu-west-1.amazonaws.com/pytorch:2.13-cu133-amzn2023-sagemaker")
     assert images.image_uri("me/mine:1", "eu-west-1", "ml.m5.xlarge") == "me/mine:1"
     for image, region in (("pytorch-amzn2023:9.9", "eu-west-1"), ("nothing", "eu-west-1"), (None, "eu-west-9")):
-        with pytest.raises(InputError) as caught:
+        with input_error("unknown-image", "image"):
             images.image_uri(image, region, "ml.g6e.12xlarge")
-        assert (caught.value.kind, caught.value.key) == ("unknown-image", "image")
 
 
 def test_the_environment_has_the_containers_variables() -> None:

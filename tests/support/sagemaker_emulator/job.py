@@ -254,8 +254,7 @@ class EmulatedJob:
         for channel in self.request["InputDataConfig"]:
             shutil.copytree(self._input(channel), ml / "input" / "data" / channel["ChannelName"])
         (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources), encoding="utf-8")
-        if self._checkpoints:
-            storage.download(self._clients["s3"], self._checkpoints, ml / "checkpoints")
+        storage.download(self._clients["s3"], self._checkpoints, ml / "checkpoints")
         algorithm = self.request["AlgorithmSpecification"]
         environment = {
             **containers.environment_of_the_image(),
@@ -279,14 +278,11 @@ class EmulatedJob:
         return folder
 
     @property
-    def _checkpoints(self) -> str | None:
-        config = self.request.get("CheckpointConfig")
-        return None if config is None else f"{config['S3Uri'].rstrip('/')}/"
+    def _checkpoints(self) -> str:
+        return f"{self.request['CheckpointConfig']['S3Uri'].rstrip('/')}/"
 
     def _mirrors(self, hosts: list[Host]) -> list[storage.Mirror]:
-        if self._checkpoints is None:
-            return []
-        local = self.request["CheckpointConfig"].get("LocalPath", "/opt/ml/checkpoints")
+        local = self.request["CheckpointConfig"]["LocalPath"]
         assert local.startswith("/opt/ml/"), "only folders below /opt/ml are known here"
         folders = [host.ml / local.removeprefix("/opt/ml/") for host in hosts]
         return [storage.Mirror(self._clients["s3"], folder, self._checkpoints) for folder in folders]

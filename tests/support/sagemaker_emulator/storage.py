@@ -26,15 +26,11 @@ def keys(s3: Any, uri: str) -> list[str]:
 
 def download(s3: Any, uri: str, folder: Path) -> int:
     """Copy all objects below an address into a folder; return their number. S3 keeps no permissions."""
+    uri = f"{uri.rstrip('/')}/"
     bucket, prefix = place(uri)
-    base = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     names = keys(s3, uri)
     for key in names:
-        # The address of a single object gives a file of its name; a folder marker gives nothing.
-        name = key[len(base) :] if key.startswith(base) else key.rsplit("/", 1)[-1] if key == prefix else None
-        if not name or name.endswith("/"):
-            continue
-        target = folder / name
+        target = folder / key.removeprefix(prefix)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     return len(names)

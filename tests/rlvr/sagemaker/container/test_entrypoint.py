@@ -26,6 +26,7 @@ from rlvr.errors import InputError
 from rlvr.sagemaker.container import entrypoint, failure_reason, leader_watch, pid1
 from rlvr.sagemaker.container.failure_reason import ProcessExit
 from rlvr.sagemaker.container.leader_watch import LeaderHeartbeat, LeaderWatch
+from tests.support.input_errors import input_error
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 KILLED = "was killed, most often because the host's memory"
@@ -226,9 +227,8 @@ def test_the_leader_waits_for_hosts_to_disconnect(leader: LeaderHeartbeat) -> No
 
 
 def test_a_judge_whose_program_ends_before_the_training_is_a_failure(leader: LeaderHeartbeat) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error("server-ended", match="exit code 3"):
         entrypoint.serve(["bash", "-c", "exit 3"])
-    assert caught.value.kind == "server-ended" and "exit code 3" in str(caught.value)
 
 
 def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
@@ -237,9 +237,8 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
     with socket.create_server(("127.0.0.1", 0)) as closed:
         monkeypatch.setattr(entrypoint, "JUDGE_PORT", closed.getsockname()[1])  # once closed, nothing listens on it
     socket.create_connection(("127.0.0.1", leader.port)).close()
-    with pytest.raises(InputError) as caught:
+    with input_error("host-ended"):
         entrypoint._wait_for_hosts(["127.0.0.1"], entrypoint.JUDGE_PORT, "serve rewards", leader)
-    assert caught.value.kind == "host-ended"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,6 @@ ROLES = {"train": "gpus", "judge": "judges"}
         (ONE, {"train": "homogeneousCluster"}, "algo-1", 1, ("train", 0, 1, 1, "algo-1"), "named, as it may be"),
         (TWELVE, {}, "algo-2", 8, ("train", 1, 12, 96, "algo-1"), "algo-2 is second, not fifth as in a sorted text"),
         (TWELVE, {}, "algo-10", 8, ("train", 9, 12, 96, "algo-1"), "algo-10 is tenth, not second"),
-        (TWELVE, {}, "algo-12", 8, ("train", 11, 12, 96, "algo-1"), "and algo-12 last"),
         (MIXED, ROLES, "algo-2", 4, ("train", 0, 2, 8, "algo-2"), "algo-1 judges, so the main address is another"),
         (MIXED, ROLES, "algo-3", 4, ("train", 1, 2, 8, "algo-2"), "the second that trains"),
         (MIXED, ROLES, "algo-1", 0, ("judge", 0, 2, 2, "algo-2"), "a judge knows whom it serves"),
