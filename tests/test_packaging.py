@@ -27,7 +27,6 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
 OWN = next(requirement for requirement in EXTRAS["dev"] if requirement.name == PROJECT["name"])
-REWARD = "code_execution"
 PINS = {
     canonicalize_name(name): version
     for name, _, version in (
@@ -137,7 +136,8 @@ def test_a_reward_server_runs_from_the_wheel(installed: Path, tmp_path: Path) ->
         line = next(line for line in server.stdout if "http://" in line)
         address = re.search(r"http://[\d.]+:\d+", line)
         assert address is not None, line
-        backend = HttpRewardBackend(address[0], [load_reward(RewardSpec(REWARD, where=address[0]))], start_timeout_s=60)
+        rewards = [load_reward(RewardSpec("code_execution", where=address[0]))]
+        backend = HttpRewardBackend(address[0], rewards, start_timeout_s=60)
         try:
             backend.start()
             assert "sandbox" in " ".join(backend.environment_info())

@@ -18,6 +18,7 @@ from environments.sqlite import Sqlite
 from rlvr import InputError
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers
+from tests.support.input_errors import input_error
 
 DOUBLE = {
     "tests": [{"assert": "assert double(21) == 42"}, {"assert": "assert double(-7351) == -14702"}],
@@ -28,14 +29,17 @@ RIGHT, SQUARE = "def double(n):\n    return 2 * n\n", "def double(n):\n    retur
 HALF = "def double(n):\n    return 42\n"
 
 
-@pytest.fixture(scope="module")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("databases")
+def write_shop(folder: Path) -> Path:
     with sqlite3.connect(folder / "shop.db") as connection:
         connection.execute("CREATE TABLE sales (item TEXT, price REAL)")
         connection.executemany("INSERT INTO sales VALUES (?, ?)", [(f"item {n % 4}", n / 10) for n in range(40)])
     connection.close()
     return folder
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_shop(tmp_path_factory.mktemp("databases"))
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +89,7 @@ def test_the_calculator_refuses_what_it_cannot_compute(expression: str) -> None:
     ],
 )
 def test_a_draft_runs_and_its_output_returns(code: str, stdin: str, result: str, why: str) -> None:
-    long = why == "the traceback"
-    sandbox = PythonSandbox(time_s=0.3, output_characters=200 if long else 40)
+    sandbox = PythonSandbox(time_s=0.3, output_characters=200 if why == "the traceback" else 40)
     sandbox.reset(**DOUBLE)
     output = sandbox.run(code, stdin)
     assert output == result or (result in output and why in ("stopped", "its end, which has the error")), output
@@ -300,6 +303,5 @@ def test_bad_input_is_an_error_with_a_key(
 
 
 def test_a_gold_query_that_fails_is_an_error(databases: Path) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-row"):
         Sqlite(str(databases)).reset("shop.db", "SELECT nothing FROM sales")
-    assert error.value.kind == "invalid-row"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers
+from tests.environments.test_environments import write_shop
 from tests.support.attacks.targets import REPOSITORY
 from tests.support.attacks.tool_calls import SECRET, TOOL_CALLS, ToolCall
 
@@ -48,11 +48,7 @@ class Played:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """All attackers in one batch with rollouts that solve their tasks."""
-    folder = tmp_path_factory.mktemp("data")
-    with sqlite3.connect(folder / "shop.db") as connection:
-        connection.execute("CREATE TABLE sales (item TEXT, price REAL)")
-        connection.executemany("INSERT INTO sales VALUES (?, ?)", [(f"item {n % 4}", n / 10) for n in range(40)])
-    connection.close()
+    folder = write_shop(tmp_path_factory.mktemp("data"))
     (folder / "varn.md").write_text("The lighthouse of Varn is 41 metres tall.\n")
     limits = {"time_s": 0.3, "memory_mb": 128}
     options: dict[str, dict[str, Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from rlvr.training.callbacks import read_metrics
 from tests.conftest import environment_of_a_user
+from tests.recipes.test_demo import evaluation_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEMO = REPOSITORY / "recipes" / "demo-programs.yaml"
@@ -37,10 +37,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.returncode == 0, result.stderr
     assert [line for line in result.stderr.splitlines() if " …" not in line] == [], "no warning of any library"
     return folder
-
-
-def evaluation_of(run: Path) -> dict[str, Any]:
-    return dict(json.loads((run / "evaluation.json").read_text(encoding="utf-8")))
 
 
 def trained_rows(run: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +320,7 @@ def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys
     assert str(file) in capsys.readouterr().err and file.read_text() == damaged
 
 
-def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture, write_yaml: Callable[..., Path]) -> None:
+def test_a_failing_reward_costs_no_answer(tmp_path: Path, capsys: Capture) -> None:
     faulty = tmp_path / "faulty.py"
     faulty.write_text("def faulty(completions, **kwargs):\n    raise RuntimeError('out of ideas')\n")
     words = [*WORDS, "--limit", "4", "--rewards", json.dumps([{"name": str(faulty)}])]

@@ -14,6 +14,7 @@ from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
 from rlvr.modeling import loading as models
 from rlvr.modeling.digests import base_digests
+from tests.support.input_errors import input_error
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
 
@@ -70,7 +71,7 @@ def test_a_folder_that_is_no_model_is_refused(name: str, said: str, why: str) ->
     assert caught.value.kind == "model-not-found" and said in str(caught.value), why
 
 
-def test_offline_with_nothing_cached_says_how_to_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_with_nothing_cached_says_how_to_do_without() -> None:
     with pytest.raises(InputError) as caught:
         models.load_config(recipe("Qwen/Qwen2.5-0.5B-that-is-not-here"))
     said = str(caught.value)
@@ -88,17 +89,15 @@ def test_a_tokenizer_without_template_pad_or_eos_is_handled(tmp_path: Path) -> N
     tokenizer.pad_token = None
     tokenizer.save_pretrained(folder)
 
-    with pytest.raises(InputError) as error:
+    with input_error("missing-chat-template"):
         models.load_tokenizer(recipe(folder), chat=True)
-    assert error.value.kind == "missing-chat-template"
     loaded = models.load_tokenizer(recipe(folder), chat=False)
     assert loaded.pad_token == loaded.eos_token and loaded.padding_side == "left"
 
     loaded.eos_token = None
     loaded.save_pretrained(folder)
-    with pytest.raises(InputError) as error:
+    with input_error("missing-eos-token"):
         models.load_tokenizer(recipe(folder), chat=False)
-    assert error.value.kind == "missing-eos-token"
 
 
 def test_attention_is_sdpa_without_a_gpu_and_says_why() -> None:
@@ -136,6 +135,5 @@ def test_4bit_weights_really_are_4bit() -> None:
 
 def test_a_folder_that_is_no_adapter_is_refused(tmp_path: Path) -> None:
     settings = recipe()
-    with pytest.raises(InputError) as error:
+    with input_error("model-not-found"):
         models.load_model(settings, models.load_tokenizer(settings, chat=True), adapter=tmp_path)
-    assert error.value.kind == "model-not-found"
