@@ -1,4 +1,4 @@
-"""Read and check test cases, and encode them for execution."""
+"""Read and check test cases and checkers, and encode tests for execution."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import builtins
 import hashlib
 import itertools
+import symtable
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,6 +246,23 @@ def _read_plain_call(tree: ast.Module, entry_point: str | None) -> tuple[str, li
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return call.func.id, arguments, expected
+
+
+def check_checker(source: str) -> None:
+    """Raise InputError unless a checker is Python and its module has the name `check`.
+
+    It is not run: it comes with the data, so it runs in the sandbox only.
+    """
+    try:
+        compile(source, "checker", "exec", dont_inherit=True)
+        module = symtable.symtable(source, "checker", "exec")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        message = f"the checker is not valid Python: {error}."
+        raise InputError(message, kind="invalid-checker", key="checker") from error
+    check = module.lookup("check") if "check" in module.get_identifiers() else None
+    if check is None or not (check.is_assigned() or check.is_imported()):
+        message = "the checker defines no function check(input, output, expected)."
+        raise InputError(message, kind="invalid-checker", key="checker")
 
 
 # `assert sorted(f(x)) == …` calls a builtin, not the program's function.

@@ -17,8 +17,7 @@ from rlvr.sandbox.capabilities import WEAK, detect_capabilities
 from rlvr.sandbox.languages import Language, compiler_path, find_language
 from rlvr.sandbox.limits import Limits, SandboxUnavailable
 from rlvr.sandbox.zygote_client import ZygoteError
-from rlvr.verifiers.code.cases import Test, digest, read_tests
-from rlvr.verifiers.code.checkers import check_checker
+from rlvr.verifiers.code.cases import Test, check_checker, digest, read_tests
 from rlvr.verifiers.code.executor import Executor, Program
 from rlvr.verifiers.code.options import is_count
 from rlvr.verifiers.code.scheduler import JudgeJob, JudgeTask, get_scheduler

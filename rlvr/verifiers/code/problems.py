@@ -11,28 +11,14 @@ from typing import Any
 from rlvr.errors import InputError, error_context
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.sandbox.limits import Limits
-from rlvr.verifiers.code.cases import STDIO, Test, read_tests
-from rlvr.verifiers.code.checkers import check_checker
+from rlvr.verifiers.code.cases import check_checker, read_tests
 from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
 from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
 from rlvr.verifiers.code.types import Submission
-from rlvr.verifiers.code.verdict import CHECKER_FAILS
 
 MAX_TIME_S = 60  # of a test, before time_factor; as of a reward server. Data often have milliseconds
-MAX_TRIED_CHECKERS = 16  # different ones, before training
-_MAX_TRIED_OUTPUT = 100_000  # bytes
-# A checker that does this on an expected output is wrong. Other errors, such as ValueError, may be due to that output.
-_CHECKER_BUGS = (
-    "it returned ",
-    "NameError:",
-    "TypeError:",
-    "ImportError:",
-    "ModuleNotFoundError:",
-    "FileNotFoundError:",
-    "AttributeError: 'str' ",
-)
 _NUMBERS = ("tolerance", "time_s", "memory_mb")
 
 
@@ -70,15 +56,12 @@ def read_problem(row: Mapping[str, Any], **options: Any) -> CodeProblem:
 def row_faults(options: JudgeOptions) -> list[str | None]:
     """Return for each row of the data why no program can be judged by its tests, or None.
 
-    What begins with "warning: " is a doubt about a checker that accepts too much.
-
     Raises:
         InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.
     """
     options.check()
     faults: list[str | None] = []
     languages = set()
-    checkers: dict[str, tuple[Test, list[int]]] = {}  # the test that a checker is tried on, and its rows
     for row in range(len(options.tests)):
         try:
             submission = _read_problem(options, row).submission
@@ -86,10 +69,9 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
                 faults.append("there is no test")
                 continue
             language = find_language(submission.language)
-            tests = read_tests(submission, language)
+            read_tests(submission, language)
             if submission.checker is not None:
                 check_checker(submission.checker)
-                _add_checker(checkers, submission.checker, tests, row)
             languages.add(language)
             faults.append(None)
         except InputError as error:
@@ -102,49 +84,6 @@ def row_faults(options: JudgeOptions) -> list[str | None]:
         test = [{"input": "", "output": ""}]
         smallest = [Submission(one.smallest, one.name, test, allow_weak_sandbox=weak) for one in compiled]
         judge_many([Submission("", "python", [], allow_weak_sandbox=weak), *smallest])
-    for (_, rows), fault in zip(checkers.values(), _try_checkers(checkers, options.allow_weak_sandbox), strict=True):
-        for row in rows:
-            faults[row] = faults[row] or fault
-    return faults
-
-
-def _add_checker(checkers: dict[str, tuple[Test, list[int]]], checker: str, tests: list[Test], row: int) -> None:
-    if checker not in checkers:
-        shown = (test for test in tests if test.form == STDIO and 0 < len(test.expected.strip()) <= _MAX_TRIED_OUTPUT)
-        test = next(shown, None)
-        if test is None or len(checkers) == MAX_TRIED_CHECKERS:
-            return
-        checkers[checker] = (test, [])
-    checkers[checker][1].append(row)
-
-
-def _try_checkers(checkers: Mapping[str, tuple[Test, list[int]]], allow_weak_sandbox: bool) -> list[str | None]:
-    """Return for each checker what is wrong with it, or None.
-
-    Programs that print an expected output, and nothing, are judged with it.
-    """
-    submissions = [
-        Submission(
-            f"import sys\nsys.stdout.buffer.write({output!r})",
-            "python",
-            [{"input": test.content, "output": test.expected}],
-            Limits(time_s=0.5),
-            checker=checker,
-            allow_weak_sandbox=allow_weak_sandbox,
-        )
-        for checker, (test, _) in checkers.items()
-        for output in (test.expected, b"")
-    ]
-    judgements = judge_many(submissions)
-    faults: list[str | None] = []
-    for expected, empty in zip(judgements[::2], judgements[1::2], strict=True):
-        reason = expected.reasons[0]
-        if reason.startswith(CHECKER_FAILS) and reason.removeprefix(CHECKER_FAILS).startswith(_CHECKER_BUGS):
-            faults.append(f"on an expected output, {reason}")
-        elif empty.score == 1:
-            faults.append("warning: the checker accepts an empty output, so a program without an answer passes.")
-        else:
-            faults.append(None)
     return faults
 
 

@@ -1,15 +1,11 @@
-"""Checkers that come with the data: those that can accept no output are found before training."""
+"""Checkers that come with the data: those without a function `check` are found before training."""
 
 from __future__ import annotations
 
 import pytest
 
 from rewards.code_execution import code_execution
-from rlvr.verifiers.code import problems
-from rlvr.verifiers.code.checkers import check_checker
-from rlvr.verifiers.code.options import JudgeOptions
-from rlvr.verifiers.code.problems import row_faults
-from tests.support.cases import cases
+from rlvr.verifiers.code.cases import check_checker
 from tests.support.input_errors import input_error
 
 TESTS = [{"input": "1 2\n", "output": "3\n"}]
@@ -53,36 +49,9 @@ def test_a_checker_without_check_is_refused(source: str, why: str) -> None:
         check_checker(source)
 
 
-@pytest.mark.parametrize("body, words, why", cases(__file__, "a checker is tried"))
-def test_a_checker_is_tried_on_an_expected_output(body: str, words: str | None, why: str) -> None:
-    checker = f"def check(input, output, expected):\n    {body}\n"
-    columns = [checker, COMPARE, checker, checker]
-    blank = [{"input": "1 2\n"}]
-    first, other, second, untried = row_faults(JudgeOptions(tests=[TESTS, TESTS, TESTS, blank], checker=columns))
-    assert other is None and second == first
-    assert (first is None) if words is None else (first is not None and words in first), why
-    assert untried == first, "the same checker, also in a row without an expected output"
-
-
-def test_no_more_than_some_checkers_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "MAX_TRIED_CHECKERS", 2)
-    checkers = [f"def check(i, o, e): return missing_{number}" for number in range(4)]
-    assert [bool(fault) for fault in row_faults(JudgeOptions(tests=[TESTS] * 4, checker=checkers))] == [True] * 2 + [
-        False
-    ] * 2
-
-
 def test_a_metric_counts_completions_on_which_the_checker_fails() -> None:
     logged: dict[str, float] = {}
     checkers = [COMPARE, COMPARE.replace("output.split()", "int(output.split('x')[1])")]
     rewards = code_execution([""] * 2, [RIGHT] * 2, tests=[TESTS] * 2, checker=checkers, log_metric=logged.__setitem__)
     assert rewards == [1.0, 0.0]
     assert logged["code_execution/checker_errors"] == 0.5
-
-
-@pytest.mark.parametrize(("body", "is_doubtful", "why"), cases(__file__, "a checker that accepts"))
-def test_a_checker_that_accepts_an_empty_output_is_doubtful(body: str, is_doubtful: bool, why: str) -> None:
-    checker = f"def check(input, output, expected):\n    {body}\n"
-    faults = row_faults(JudgeOptions(tests=[TESTS, TESTS], checker=checker))
-    assert faults[0] == faults[1]
-    assert (faults[0] is not None and faults[0].startswith("warning: ")) == is_doubtful, why
