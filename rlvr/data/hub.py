@@ -84,10 +84,11 @@ def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> Dataset
         full_name = f"{dataset} (subset {subset})" if subset else dataset
         reason = " ".join(str(error).split()).rstrip(".")
         retry = "With a network: unset HF_HUB_OFFLINE." if was_offline else "With a network: run it again."
+        is_offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")  # `try_once` may have set it
         raise InputError(
             f"Could not download the dataset {full_name} from the Hugging Face hub, and no copy is cached: {reason}. "
             f"{how_else} {retry}",
-            kind="dataset-not-found",
+            kind="hub-unreachable" if is_offline else "dataset-not-found",
             key="path",
         ) from error
     for column in mixed_columns(loaded):

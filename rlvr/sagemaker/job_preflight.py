@@ -21,19 +21,6 @@ from rlvr.estimates.machines import INSTANCES
 from rlvr.modeling.loading import find_model
 from rlvr.sagemaker import request
 
-# Exceptions of the hub's client and of requests, anywhere in the chain, that mean a missing network.
-_UNREACHABLE = {
-    "OfflineModeIsEnabled",
-    "LocalEntryNotFoundError",
-    "ConnectionError",
-    "ConnectError",
-    "ConnectTimeout",
-    "ReadTimeout",
-    "ProxyError",
-    "MaxRetryError",
-    "NameResolutionError",
-    "OfflineModeError",
-}
 _WITHOUT_BF16 = ("p2", "p3", "p3dn", "g4dn", "g5g")  # families with GPUs older than Ampere: K80, V100, T4
 # What could not be loaded, by the section that `load_components` names.
 _SECTIONS = {"task.name": "the data", "": "the model"}
@@ -74,7 +61,7 @@ def check_for_hosts(recipe: Recipe, settings: SageMakerSettings) -> PreflightRes
         except InputError as error:
             if error.kind == "file-not-found" and section == "task.name" and "train" in settings.channels:
                 notes.append("not checked: the data, of which this machine has no copy.")
-            elif _is_unreachable(error):
+            elif error.kind == "hub-unreachable":
                 notes.append(_not_checked(_SECTIONS.get(section, "the reward")))
             else:
                 problems.extend(error.problems)
@@ -135,11 +122,3 @@ def _is_loadable(recipe: Recipe) -> bool:
         return True
     revision = recipe.settings.get("model_revision")
     return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
-
-
-def _is_unreachable(error: BaseException | None) -> bool:
-    while error is not None:
-        if {base.__name__ for base in type(error).__mro__} & _UNREACHABLE:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
