@@ -1,4 +1,4 @@
-"""Follow a job: status changes, log lines of all hosts, metrics of each step, and its end.
+"""Follow a job: status changes, log lines of all hosts, and its end.
 
     for event in watch(job):
         …
@@ -20,7 +20,6 @@ from typing import Any
 from rlvr.console import duration
 from rlvr.errors import InputError
 from rlvr.sagemaker import aws
-from rlvr.sagemaker.cloudwatch_metrics import STEP_LINE
 from rlvr.sagemaker.job import DONE, TrainingJob, has_checkpoint
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
@@ -51,15 +50,6 @@ class LogLine:
 
 
 @dataclass(frozen=True)
-class StepMetrics:
-    """The numbers of a step line; NaN if the reward was not finite."""
-
-    step: int
-    steps: int
-    reward: float
-
-
-@dataclass(frozen=True)
 class JobEnd:
     """The end of the job.
 
@@ -77,7 +67,7 @@ class JobEnd:
     spot: bool = False
 
 
-Event = StatusChange | LogLine | StepMetrics | JobEnd
+Event = StatusChange | LogLine | JobEnd
 
 
 @dataclass
@@ -155,11 +145,7 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
         for transition in transitions[seen_transitions:]:
             yield StatusChange(transition["Status"], transition.get("StatusMessage", ""))
         seen_transitions = max(seen_transitions, len(transitions))
-        for line in lines:
-            yield line
-            metrics = parse_step_line(line.text)
-            if metrics is not None:
-                yield metrics
+        yield from lines
         if description["TrainingJobStatus"] in DONE:
             if is_first_poll:  # the job ended earlier, so its lines have arrived since
                 quiet_since = time.monotonic() - _seconds_since_end(description)
@@ -184,12 +170,6 @@ def _seconds_since_end(description: Mapping[str, Any]) -> float:
     """Seconds since a job ended, by the service's clock."""
     answered = parsedate_to_datetime(description["ResponseMetadata"]["HTTPHeaders"]["date"])
     return max(0.0, (answered - description["LastModifiedTime"]).total_seconds())
-
-
-def parse_step_line(text: str) -> StepMetrics | None:
-    """The metrics of a step line; None for any other line."""
-    match = STEP_LINE.search(text)
-    return StepMetrics(int(match["step"]), int(match["steps"]), float(match["reward"])) if match else None
 
 
 def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +22,12 @@ from rlvr.console import duration
 from rlvr.errors import InputError, Problem
 from rlvr.estimates.machines import INSTANCES
 from rlvr.formatting import byte_count
-from rlvr.sagemaker import cost, job_preflight, quotas, request
+from rlvr.sagemaker import cost, job_preflight, request
 from rlvr.sagemaker.reward_hosts import describe_reward_hosts
 from rlvr.sagemaker.secret_scan import find_secrets_in_request
 from rlvr.sagemaker.upload import JobFiles, UploadFile, collect_files
 from rlvr.sagemaker.validation import settings_problems
 
-_SHOWN_FOLDERS = 5
 _UNKNOWN_LOCATION = "unknown: no bucket is set, and the default bucket needs a role and a region"
 # SageMaker Studio's description of itself.
 STUDIO_METADATA = Path("/opt/ml/metadata/resource-metadata.json")
@@ -139,34 +136,25 @@ class JobPlan:
         rewards = describe_reward_hosts(self.recipe, settings)
         if rewards is not None:
             facts.insert(3, ("rewards", rewards))
-        needed = quotas.required_quotas(settings)
+        needed = request.required_quotas(settings)
         facts += [
             ("quota" if not number else "", f"{name}: {count} or more")
             for number, (name, count) in enumerate(needed.items())
         ]
         if needed:
-            facts.append(("", quotas.console_url(settings.region)))
+            console = f"https://{settings.region or 'us-east-1'}.console.aws.amazon.com"
+            facts.append(("", f"{console}/servicequotas/home/services/sagemaker/quotas"))
         return facts
 
     def _file_lines(self, all_files: bool) -> list[str]:
         files = self.files.files
         total = byte_count(sum(file.size for file in files))
-        lines = [f"  {'files':<13}{len(files)} files, {total}; nothing else is uploaded"]
-        if all_files:
-            return lines + [f"  {'':<13}{byte_count(file.size):>9}  {file.channel}/{file.name}" for file in files]
-        sizes: Counter[str] = Counter()
-        counts: Counter[str] = Counter()
-        for file in files:
-            top, slash, _ = file.name.partition("/")
-            sizes[f"{file.channel}/{top}{slash}"] += file.size
-            counts[f"{file.channel}/{top}{slash}"] += 1
-        largest = sizes.most_common(_SHOWN_FOLDERS)
-        lines += [
-            f"  {'':<13}{byte_count(size):>9}  {top}{f' ({counts[top]} files)' if counts[top] > 1 else ''}"
-            for top, size in largest
+        if not all_files:
+            return [f"  {'files':<13}{len(files)} files, {total}; nothing else is uploaded (--files lists them)"]
+        return [
+            f"  {'files':<13}{len(files)} files, {total}; nothing else is uploaded",
+            *(f"  {'':<13}{byte_count(file.size):>9}  {file.channel}/{file.name}" for file in files),
         ]
-        rest = len(files) - sum(counts[top] for top, _ in largest)
-        return lines + ([f"  {'':<13}{'':>9}  and {rest} more (--files lists all)"] if rest else [])
 
 
 def make_plan(
@@ -231,13 +219,6 @@ def _plan(recipe: Recipe, settings: SageMakerSettings, folder: tempfile.Temporar
     material = files.recipe.as_dict() | {"channels": dict(settings.channels)}
     digest = request.recipe_digest(material | ({"profile": profile} if profile else {}))
     plan = JobPlan(recipe, settings, name, files, digest, folder, notes=list(files.notes))
-    if settings.network_isolation:
-        requirements = re.findall(r"^[\w.-]+(?:\[\w+\])?", (files.code / "requirements.txt").read_text(), re.MULTILINE)
-        plan.notes.append(
-            f"Network isolation: pip can't install anything. The image must have {', '.join(requirements)}, in the "
-            "versions of job-constraints.txt (docker/README.md). Model and data must be local or channels, and rewards "
-            "local, on Ray or on judge hosts. No secret, hub or tracker is reached."
-        )
     if not problems:
         channels = dict.fromkeys(file.channel for file in files.files)
         try:

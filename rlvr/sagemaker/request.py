@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.estimates.machines import INSTANCES
-from rlvr.sagemaker import aws, cloudwatch_metrics, images, reward_hosts
+from rlvr.sagemaker import aws, images, reward_hosts
 
 if TYPE_CHECKING:
     from botocore.model import Shape, StructureShape
@@ -49,6 +50,14 @@ _FIELDS = {
     "security_groups": "VpcConfig.SecurityGroupIds",
     "network_isolation": "EnableNetworkIsolation",
     "encrypt_traffic": "EnableInterContainerTrafficEncryption",
+}
+# How CloudWatch reads metrics from a job's log: the first group is the value. A step's line is
+# `  step  12/60   reward  0.531   length   23.1   cut off   0 %`.
+METRIC_PATTERNS = {
+    "reward": r"step +[0-9]+/[0-9]+ +reward +(-?[0-9.]+)",
+    "completion_length": r"step +[0-9]+/[0-9]+ .* length +([0-9.]+)",
+    "clipped_percent": r"step +[0-9]+/[0-9]+ .* cut off +([0-9.]+)",
+    "accuracy_percent": r"(?:before|after) training: +([0-9.]+) % right",
 }
 # The run saves and stops this long before the job's end: for the current step, the checkpoint and its upload.
 _MARGIN, _MAX_MARGIN_S = 0.1, 600
@@ -184,7 +193,7 @@ def build_request(
             "TrainingInputMode": "File",
             "ContainerEntrypoint": ENTRYPOINT,
             "ContainerArguments": ARGUMENTS,
-            "MetricDefinitions": cloudwatch_metrics.metric_definitions(),
+            "MetricDefinitions": [{"Name": name, "Regex": pattern} for name, pattern in METRIC_PATTERNS.items()],
         },
         "Environment": job_environment(recipe, settings),
         "InputDataConfig": [_channel(channel, channel_uri(settings, name, channel)) for channel in all_channels],
@@ -200,6 +209,20 @@ def build_request(
             place = request.setdefault(section, {}) if section else request
             place[leaf] = list(value) if isinstance(value, tuple) else value
     return request
+
+
+def required_quotas(settings: SageMakerSettings) -> dict[str, int]:
+    """The quotas of a job by their names in Service Quotas, with the number of hosts that it needs of each.
+
+    On-demand, spot and warm-pool hosts have one each per instance type.
+    """
+    needed: Counter[str] = Counter()
+    for group in settings.groups:
+        usage = "spot training job usage" if settings.spot else "training job usage"
+        needed[f"{group.instance_type} for {usage}"] += group.instance_count
+        if settings.keep_alive_s:
+            needed[f"{group.instance_type} for training warm pool usage"] += group.instance_count
+    return dict(needed)
 
 
 def _channel(name: str, uri: str) -> dict[str, Any]:
@@ -231,20 +254,6 @@ def _request_shape() -> StructureShape:
 def instance_types() -> list[str]:
     """All instance types of training jobs."""
     return list(_request_shape().members["ResourceConfig"].members["InstanceType"].enum)
-
-
-def instance_type_problem(instance_type: str, label: str) -> Problem | None:
-    known = instance_types()
-    if instance_type in known:
-        return None
-    prefixed = f"ml.{instance_type}"
-    close = [prefixed] if prefixed in known else schema.nearest(instance_type, known)
-    hint = f" Did you mean {close[0]}?" if close else " Example: ml.g6e.12xlarge."
-    return Problem(
-        f"{label} {instance_type!r} is not an instance type of training jobs.{hint}",
-        kind="unknown-instance-type",
-        key="instance_type",
-    )
 
 
 def request_problems(request: Mapping[str, Any]) -> list[Problem]:

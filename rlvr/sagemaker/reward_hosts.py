@@ -9,6 +9,7 @@ from rlvr.config.reward_location import RAY, addresses, is_on_ray
 from rlvr.config.sagemaker import SageMakerSettings
 from rlvr.errors import Problem
 from rlvr.formatting import count
+from rlvr.scoring import reward_key
 
 JUDGE_PORT = 8000
 JUDGE_URL = "http://judge:"  # stands for all judge hosts in a recipe; scripts/run_finetuning.sh replaces it
@@ -17,7 +18,7 @@ JUDGE_URL = "http://judge:"  # stands for all judge hosts in a recipe; scripts/r
 def is_loopback(address: str) -> bool:
     """Whether a URL names the machine that reads it."""
     host = urlsplit(address).hostname or ""
-    return host in ("localhost", "::1", "0.0.0.0") or host.startswith("127.")
+    return host == "0.0.0.0" or reward_key.is_loopback(host)
 
 
 def uses_job_ray_cluster(recipe: Recipe) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from rlvr.config import schema
 from rlvr.config.recipe import Recipe
 from rlvr.config.sagemaker import DAY_S, InstanceGroup, SageMakerSettings
 from rlvr.errors import InputError, Problem
@@ -163,11 +164,15 @@ def _host_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Prob
 
 
 def _instance_type_problems(settings: SageMakerSettings) -> Iterator[Problem]:
+    known = request.instance_types()
     for group in settings.groups:
-        label = f"group {group.name}: instance_type" if settings.instance_groups else "instance_type"
-        problem = request.instance_type_problem(group.instance_type, label)
-        if problem is not None:
-            yield problem
+        given, prefixed = group.instance_type, f"ml.{group.instance_type}"
+        if given not in known:
+            label = f"group {group.name}: instance_type" if settings.instance_groups else "instance_type"
+            close = [prefixed] if prefixed in known else schema.nearest(given, known)
+            hint = f"Did you mean {close[0]}?" if close else "Example: ml.g6e.12xlarge."
+            text = f"{label} {given!r} is not an instance type of training jobs. {hint}"
+            yield Problem(text, kind="unknown-instance-type", key="instance_type")
 
 
 def _launcher_problems(recipe: Recipe, settings: SageMakerSettings, train: InstanceGroup) -> Iterator[Problem]:

@@ -60,7 +60,7 @@ def test_a_plan_is_complete_without_aws() -> None:
         "at most 4 h 00 min; training saves and stops at 3 h 50 min",
         "s3://bucket/grpo-recipes/demo-arithmetic-",
         "ml.m5.xlarge for training job usage: 1 or more",
-        "code/rlvr/",
+        "nothing else is uploaded (--files lists them)",
         "20 optimizer steps over 1,500 rows",
         "0.23 dollars an hour, at most 1 in 4 h",
     ):

@@ -14,7 +14,7 @@ import pytest
 from rlvr.config.recipe import load_recipe
 from rlvr.config.sagemaker import InstanceGroup, SageMakerSettings
 from rlvr.sagemaker import images, request
-from rlvr.sagemaker.quotas import required_quotas
+from rlvr.sagemaker.request import required_quotas
 from rlvr.sagemaker.validation import settings_problems
 from tests.support.cases import cases
 from tests.support.input_errors import input_error

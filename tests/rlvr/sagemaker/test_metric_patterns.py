@@ -6,13 +6,12 @@ import re
 
 import pytest
 
-from rlvr.sagemaker.cloudwatch_metrics import metric_definitions
-from rlvr.sagemaker.follow import StepMetrics, parse_step_line
+from rlvr.sagemaker.request import METRIC_PATTERNS
 
 
 def read(line: str) -> dict[str, float]:
     """What CloudWatch would take from a line: the first group of each definition that matches."""
-    matches = {one["Name"]: re.search(one["Regex"], line) for one in metric_definitions()}
+    matches = {name: re.search(pattern, line) for name, pattern in METRIC_PATTERNS.items()}
     return {name: float(match[1]) for name, match in matches.items() if match}
 
 
@@ -21,17 +20,15 @@ def test_the_measurement_before_training_is_read() -> None:
 
 
 def test_other_lines_have_no_metrics() -> None:
-    assert parse_step_line("  before training: 30.0 % right") is None
     for line in ("  32 prompts x 8 completions, 60 updates", "reward 0.359 → 0.688 in 3 steps", "loss is great", ""):
         assert read(line) == {}
 
 
 def test_the_definitions_are_within_the_services_limits() -> None:
-    names = [one["Name"] for one in metric_definitions()]
-    assert len(names) == len(set(names)) <= 40
-    for one in metric_definitions():
-        assert len(one["Regex"]) <= 500
-        assert re.compile(one["Regex"]).groups == 1
+    assert len(METRIC_PATTERNS) <= 40
+    for pattern in METRIC_PATTERNS.values():
+        assert len(pattern) <= 500
+        assert re.compile(pattern).groups == 1
 
 
 def test_the_line_that_the_progress_callback_prints_is_read(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,4 +49,3 @@ def test_the_line_that_the_progress_callback_prints_is_read(capsys: pytest.Captu
     assert [read(line) for line in lines] == [
         {"reward": reward, "completion_length": 123.4, "clipped_percent": 50.0} for reward in (-0.25, 1.0)
     ]
-    assert [parse_step_line(line) for line in lines] == [StepMetrics(1, 120, -0.25), StepMetrics(2, 120, 1.0)]
