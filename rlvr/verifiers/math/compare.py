@@ -12,8 +12,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from rlvr.verifiers.math.complexity_guard import UNEVALUATED, VARIABLE
-from rlvr.verifiers.math.numbers import is_rounding
-from rlvr.verifiers.math.numerals import BASED, read_numeral
+from rlvr.verifiers.math.numbers import BASED, is_rounding, read_numeral
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term
 
 # Whether two terms are equal; None if only algebra can tell.

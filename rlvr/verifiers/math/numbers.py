@@ -158,28 +158,8 @@ for _plain, _variants in (
     ('"', "“”„"),
 ):
     _ASCII.update(dict.fromkeys(map(ord, _variants), _plain))
-_ASCII.update(
-    {
-        ord(_glyph): f" {_fraction} "
-        for _glyph, _fraction in {
-            "½": "1/2",
-            "⅓": "1/3",
-            "⅔": "2/3",
-            "¼": "1/4",
-            "¾": "3/4",
-            "⅕": "1/5",
-            "⅖": "2/5",
-            "⅗": "3/5",
-            "⅘": "4/5",
-            "⅙": "1/6",
-            "⅚": "5/6",
-            "⅛": "1/8",
-            "⅜": "3/8",
-            "⅝": "5/8",
-            "⅞": "7/8",
-        }.items()
-    }
-)
+for _glyph in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞":
+    _ASCII[ord(_glyph)] = f" {Fraction(unicodedata.numeric(_glyph)).limit_denominator(8)} "
 
 _LATEX = (
     (re.compile(r"\\([$%])"), r"\1"),
@@ -388,3 +368,15 @@ def format_number(value: Number) -> str:
             digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
             return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"
     return f"{value.numerator}/{value.denominator}"
+
+
+# A numeral of another base, such as 204_5.
+BASED = re.compile(r"([0-9]{1,40})_([2-9]|\{[0-9]{1,2}\})(?![0-9])")
+
+
+def read_numeral(based: re.Match[str]) -> int | None:
+    """Read a match of `BASED`, such as 204_5; None if a digit is not one of the base."""
+    try:
+        return int(based[1], int(based[2].strip("{}")))
+    except ValueError:
+        return None

@@ -18,6 +18,7 @@ from rlvr.verifiers.math.brackets import split, split_brackets
 from rlvr.verifiers.math.complexity_guard import MAX_EXPRESSION, UNEVALUATED, VARIABLE, check_complexity
 from rlvr.verifiers.math.normalize import FUNCTIONS, TEXT, canonicalize, strip_delimiters
 from rlvr.verifiers.math.numbers import (
+    BASED,
     DECIMAL,
     Number,
     is_label_word,
@@ -27,7 +28,6 @@ from rlvr.verifiers.math.numbers import (
     read_number,
     word_set,
 )
-from rlvr.verifiers.math.numerals import BASED
 from rlvr.verifiers.math.parsed_answer import Collection, ParsedAnswer, Term, UnreadableAnswer, terms_of
 from rlvr.verifiers.math.sums import gives, is_sum
 

@@ -23,8 +23,7 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
 from rlvr.verifiers.math.compare import compare, compare_terms
-from rlvr.verifiers.math.numbers import DECIMAL, is_rounding
-from rlvr.verifiers.math.numerals import BASED, read_numeral
+from rlvr.verifiers.math.numbers import BASED, DECIMAL, is_rounding, read_numeral
 from rlvr.verifiers.math.parsed_answer import ParsedAnswer, Term, parts_of, terms_of
 from rlvr.verifiers.math.parser import parse_answer
 
