@@ -11,7 +11,6 @@ from collections import Counter
 from typing import Literal
 
 from rlvr import InputError, Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code import io_tests, problem_text
 from rlvr.data.code.contest_problems import (
     HUB_DATASET,
@@ -22,6 +21,7 @@ from rlvr.data.code.contest_problems import (
 from rlvr.data.code.prompts import STDIN, build_instruction
 from rlvr.data.input_checks import check_limits, option_error
 from rlvr.data.io import Row
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import hold_out_test, to_datasets
 
 TIERS = {"easy": (800, 1000), "hard": (1100, 2200), "expert": (2300, 3500)}

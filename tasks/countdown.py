@@ -10,9 +10,9 @@ import random
 from typing import Literal
 
 from rlvr import InputError, Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.input_checks import check_integer, option_error
 from rlvr.data.io import Row
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import to_datasets
 
 INSTRUCTION = (

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.io import Row, read_splits
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import to_datasets
 from rlvr.data.usable_rows import usable_rows
 from rlvr.verifiers.function_calls import read_calls, read_tools, reference_fault
@@ -33,20 +33,8 @@ For each call, write a JSON object with the name and the arguments of the functi
 {{"name": "multiply", "arguments": {{"left": 3, "right": 4}}}}
 </tool_call>"""
 # Python's names, as far as the data uses them. Other types stay open.
-_TYPES = {
-    "str": "string",
-    "string": "string",
-    "int": "integer",
-    "integer": "integer",
-    "float": "number",
-    "number": "number",
-    "bool": "boolean",
-    "boolean": "boolean",
-    "list": "array",
-    "array": "array",
-    "dict": "object",
-    "object": "object",
-}
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_TYPES |= {name: name for name in _TYPES.values()}  # JSON Schema's own
 
 
 def function_calls(
@@ -74,8 +62,6 @@ def function_calls(
     name, source = "function_calls", path or HUB_DATASET
 
     def convert(row: Row, number: int, split: str) -> Row | str:
-        if not isinstance(row["query"], str) or not row["query"].strip():
-            return "no query"
         try:
             tools = [_as_tool(tool) for tool in from_column(row["tools"])]
             calls = read_calls(row["answers"])

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rlvr import Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code.assert_tests import split_check
 from rlvr.data.code.io_tests import InvalidTests
 from rlvr.data.code.prompts import COMPLETION, build_instruction, format_answer
 from rlvr.data.input_checks import require_text, row_error
 from rlvr.data.io import Row, read_splits
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import to_datasets
 
 HUB_DATASET = "openai/openai_humaneval"

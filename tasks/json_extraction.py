@@ -42,8 +42,6 @@ def json_extraction(
     name, source = "json_extraction", path or HUB_DATASET
 
     def convert(row: Row, number: int, split: str) -> Row | str:
-        if not isinstance(row["text"], str) or not row["text"].strip():
-            return "no text"
         try:
             schema, item = from_column(row["schema"]), from_column(row["item"])
             if schema_fault(schema):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlvr import InputError, Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.code.assert_tests import find_entry_point, make_assert_tests
 from rlvr.data.code.faulty_programs import add_faulty_programs
 from rlvr.data.code.io_tests import InvalidTests
@@ -20,6 +19,7 @@ from rlvr.data.code.prompts import FUNCTION, build_instruction, format_answer
 from rlvr.data.hub import download_rows
 from rlvr.data.input_checks import check_integer, require_columns, require_text, row_error
 from rlvr.data.io import READABLE, Row, read_rows
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import drop_held_out, notes_on_dropped, to_datasets
 
 NAME = "mbpp"

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from rlvr import InputError, Task
-from rlvr.data.chat_prompts import build_messages
 from rlvr.data.input_checks import check_integer
 from rlvr.data.io import Row, pack
 from rlvr.data.reasoning_gym import make_dataset
+from rlvr.data.row_conversion import build_messages
 from rlvr.data.splits import question_key, to_datasets
 
 INSTRUCTION = "Solve the problem step by step. Then give the answer, and nothing else, in <answer> </answer> tags."

@@ -17,6 +17,13 @@ from rlvr.errors import InputError
 SHOWN_COLUMNS = 8  # in a note
 
 
+def build_messages(instruction: str, question: str, instruction_role: str) -> list[dict[str, Any]]:
+    """Build a chat prompt: one user message, or a system message with the instruction before it."""
+    if instruction_role == "system":
+        return [{"role": "system", "content": instruction}, {"role": "user", "content": question}]
+    return [{"role": "user", "content": f"{instruction}\n\n{question}"}]
+
+
 def template_fields(template: str, option: str = "prompt_template") -> tuple[str, ...]:
     """Return the columns that a template names."""
     try:

@@ -71,8 +71,9 @@ def usable_rows(
             if len(rows) == limit:
                 break
             tried += 1
-            asks = str(item["row"][columns[0]] or "").strip()
-            converted = convert(item["row"], item["number"], split) if asks else f"an empty {columns[0]}"
+            asks = item["row"][columns[0]]
+            is_text = isinstance(asks, str) and bool(asks.strip())
+            converted = convert(item["row"], item["number"], split) if is_text else f"no text in {columns[0]}"
             if isinstance(converted, str):
                 dropped[converted] += 1
             else:
