@@ -6,9 +6,7 @@ The held-out rows have schemas that no training row has, so held-out accuracy me
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rlvr import Task
 from rlvr.data.io import Row, read_splits
@@ -71,8 +69,4 @@ def json_extraction(
         seed=seed,
         held_out_by="schema",
     )
-    return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold, answer="reference")
-
-
-def _gold(row: Mapping[str, Any]) -> str:
-    return str(row["reference"])
+    return Task(**to_datasets(**splits), notes=tuple(notes), gold=lambda row: row["reference"], answer="reference")
