@@ -174,7 +174,7 @@ def compare(case: Case, measured: dict[str, Any], folder: Path) -> list[str]:
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     machine = this_machine()
     assert machine is not None  # the run needed a GPU
-    result = estimate(recipe, config, 1, case.launcher, machine, prompt_tokens=PROMPT)
+    result = estimate(recipe, config, 1, case.launcher, machine, prompt_tokens=PROMPT, steps=1)
     tensors = sum(
         part.bytes
         for part in result.memory.parts

@@ -37,44 +37,38 @@ class Estimate:
 
     setup: RunSetup
     memory: GpuMemory  # of one GPU
-    machine: Machine | None  # the target machine; None if unknown
-    steps: int | None  # updates of the run
-    hours: RunTime | None  # None without steps, or if the GPU's speed is unknown
+    machine: Machine  # the target machine
+    steps: int  # updates of the run
+    hours: RunTime | None  # None if the GPU's speed is unknown
     changes: tuple[RecipeChange, ...]  # that make the run fit
     needed_after: float  # peak bytes with all of them
     dense: bool  # False for a mixture of experts, whose estimate is rough
 
     @property
-    def fits(self) -> bool | None:
-        """Whether the peak fits into a GPU, and offloaded memory into the machine; None without a machine."""
-        if self.machine is None:
-            return None
+    def fits(self) -> bool:
+        """Whether the peak fits into a GPU, and offloaded memory into the machine."""
         return self.memory.peak <= self.machine.gpu.memory * GIB and self.host_fits
 
     @property
     def is_far_over(self) -> bool:
         """Whether it doesn't fit, and by more than an estimate may be off."""
-        return not self.host_fits or (
-            self.machine is not None and self.memory.peak > 1.1 * self.machine.gpu.memory * GIB
-        )
+        return not self.host_fits or self.memory.peak > 1.1 * self.machine.gpu.memory * GIB
 
     @property
     def host_fits(self) -> bool:
         """Whether offloaded memory fits into the machine; True if its memory is unknown."""
-        host = self.machine.host if self.machine is not None else None
-        return host is None or self.host_bytes <= host * GIB
+        return self.machine.host is None or self.host_bytes <= self.machine.host * GIB
 
     @property
     def host_bytes(self) -> float:
         """Bytes that offloading takes of one machine's memory."""
-        processes = min(self.setup.processes, self.machine.gpus if self.machine and self.machine.gpus else 10**6)
-        return self.memory.offloaded * processes
+        return self.memory.offloaded * min(self.setup.processes, self.machine.gpus or 10**6)
 
     @property
     def vllm_share_problem(self) -> str:
         """Why vLLM could not start in its share; empty if it can."""
         needs = self.memory.vllm_needs / GIB
-        if self.machine is None or self.setup.vllm_share * self.machine.gpu.memory >= needs:
+        if self.setup.vllm_share * self.machine.gpu.memory >= needs:
             return ""
         room, share = self.machine.gpu.memory, self.setup.vllm_share
         enough = math.ceil(100 * needs / room) / 100
@@ -122,8 +116,6 @@ class Estimate:
         ]
 
     def _verdict(self) -> list[str]:
-        if self.machine is None:
-            return []
         peak, room = self.memory.peak / GIB, self.machine.gpu.memory
         machines = self.machine.needed(self.setup.processes)
         several = f"{machines} x " if machines > 1 else ""
@@ -140,7 +132,7 @@ class Estimate:
         return [f"fits on {where}: {peak:.1f} GiB when {self.memory.fullest}{offloaded}{close}"]
 
     def _advice(self) -> list[str]:
-        if self.machine is None or self.memory.peak <= self.machine.gpu.memory * GIB:
+        if self.memory.peak <= self.machine.gpu.memory * GIB:
             return []
         lines = [f"{change.words} (saves {change.saves / GIB:.1f} GiB)" for change in self.changes]
         if not lines:
@@ -151,7 +143,7 @@ class Estimate:
         return [*(f"  change {line}" for line in lines), f"  {then}"]
 
     def _duration(self) -> list[str]:
-        if self.machine is None or self.hours is None or not self.fits:
+        if self.hours is None or not self.fits:
             return []
         low, high = self.hours.total
         dollars = self.hours.dollars(self.machine, self.setup.processes)
@@ -165,10 +157,10 @@ def estimate(
     config: PretrainedConfig,
     processes: int,
     launcher: str,
-    machine: Machine | None,
+    machine: Machine,
     *,
     prompt_tokens: int,
-    steps: int | None = None,
+    steps: int,
 ) -> Estimate:
     """Estimate memory, time and cost of a recipe.
 
@@ -176,22 +168,22 @@ def estimate(
         config: of the model; no weights are read.
         processes: number of GPUs that train together.
         launcher: as returned by `rlvr.training.launch.launcher`.
-        machine: see `find_machine` and `this_machine`; None estimates the memory only.
+        machine: see `find_machine` and `this_machine`.
         prompt_tokens: of the longest prompt.
-        steps: updates of the run; None omits hours and dollars.
+        steps: updates of the run.
 
     Raises:
         InputError: of kind "unknown-architecture".
     """
     whole = counting.count(config)
     shape = counting.shape(config, whole)
-    room = machine.gpu.memory * GIB if machine else None
+    room = machine.gpu.memory * GIB
 
     def estimate_with(keys: Mapping[str, Any], kind: str) -> tuple[RunSetup, GpuMemory]:
         changed = replace(recipe, settings={**recipe.settings, **keys})
         setup = read_setup(changed, config, processes, kind, prompt_tokens)
         added = counting.adapter(whole, config, changed.settings) if setup.peft else None
-        if room is not None and not setup.vllm and not changed.settings.get("per_device_generation_batch_size"):
+        if not setup.vllm and not changed.settings.get("per_device_generation_batch_size"):
 
             def overflows(rows: int) -> bool:  # a tenth of the GPU stays free
                 used = memory(whole, added, shape, replace(setup, at_once=rows), gpu_memory=room)
@@ -205,7 +197,7 @@ def estimate(
     setup, needed_memory = estimate_with({}, launcher)
     changes: tuple[RecipeChange, ...] = ()
     needed = needed_memory.peak
-    if room is not None and needed_memory.peak > room:
+    if needed_memory.peak > room:
         changes, needed = advise(setup, room, lambda keys, kind: estimate_with(keys, kind)[1].peak)
     added = counting.adapter(whole, config, recipe.settings) if setup.peft else None
     return Estimate(
@@ -213,7 +205,7 @@ def estimate(
         memory=needed_memory,
         machine=machine,
         steps=steps,
-        hours=run_time(whole, added, shape, setup, machine.gpu, steps=steps) if machine and steps else None,
+        hours=run_time(whole, added, shape, setup, machine.gpu, steps=steps),
         changes=changes,
         needed_after=needed,
         dense=shape.dense,

@@ -92,7 +92,7 @@ class GpuMemory:
 
 
 def memory(
-    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, *, gpu_memory: float | None = None
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, *, gpu_memory: float
 ) -> GpuMemory:
     """Estimate the memory of a run on one GPU.
 
@@ -244,14 +244,13 @@ def _unpacked(parameters: Parameters, setup: RunSetup) -> float:
 
 
 def _generation(
-    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu_memory: float | None
+    parameters: Parameters, adapter: Adapter | None, shape: Shape, setup: RunSetup, gpu_memory: float
 ) -> Iterable[MemoryPart]:
     if setup.vllm == "server":
         return
     if setup.vllm:
         asleep = bool(setup.settings.get("vllm_enable_sleep_mode"))
-        least = _vllm_needs(parameters, adapter, shape, setup)
-        taken = max(setup.vllm_share * gpu_memory, least) if gpu_memory else least
+        taken = max(setup.vllm_share * gpu_memory, _vllm_needs(parameters, adapter, shape, setup))
         yield MemoryPart("vLLM's share", taken, GENERATING if asleep else ALWAYS)
         return
     yield MemoryPart("KV cache", activations.cache(shape, setup), GENERATING)

@@ -65,7 +65,7 @@ def _fits_on_gpu(components: RunComponents) -> bool:
         )
     except InputError:
         return False  # an architecture that the estimate does not know
-    if merged is None or plain is None or merged.machine is None:
+    if merged is None or plain is None:
         return False
     room = USABLE * merged.machine.gpu.memory * GIB
     return merged.memory.peak <= room and merged.setup.rounds <= plain.setup.rounds

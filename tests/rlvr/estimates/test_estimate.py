@@ -24,17 +24,15 @@ LORA = {"use_peft": True, "lora_target_modules": "all-linear"}
 
 
 def of(
-    machine: str | None,
+    machine: str,
     config: Any = SEVEN,
     processes: int = 1,
     launcher: str = "python",
-    steps: int | None = 100,
     **settings: Any,
 ) -> Estimate:
     settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    estimated = find_machine(machine) if machine else None
-    return estimate(recipe, config, processes, launcher, estimated, prompt_tokens=300, steps=steps)
+    return estimate(recipe, config, processes, launcher, find_machine(machine), prompt_tokens=300, steps=100)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +51,9 @@ def of(
         (lambda: of("A100-80GB", processes=8, launcher="ddp", dtype="float32"), False, "DDP shares nothing"),
         (lambda: of("ml.p4d.24xlarge", processes=8, launcher="zero2_offload"), True, "Adam in the machine's memory"),
         (lambda: of("ml.g6e.xlarge", launcher="zero2_offload"), False, "the machine has 32 GiB for the 113 of Adam"),
-        (lambda: of(None), None, "no machine was named"),
     ],
 )
-def test_whether_it_fits(estimated: Callable[[], Estimate], fits: bool | None, why: str) -> None:
+def test_whether_it_fits(estimated: Callable[[], Estimate], fits: bool, why: str) -> None:
     assert estimated().fits is fits, why
 
 
@@ -91,9 +88,7 @@ def test_proposed_changes_save_the_stated_memory(
     after = of(machine, processes=processes, launcher=launcher, **changed)
     assert after.memory.peak == pytest.approx(estimated.needed_after), why
     assert estimated.memory.peak - saved == pytest.approx(after.memory.peak), why
-    assert after.fits == (
-        estimated.needed_after <= estimated.machine.gpu.memory * GIB if estimated.machine else None
-    ), why
+    assert after.fits == (estimated.needed_after <= estimated.machine.gpu.memory * GIB), why
 
 
 def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
@@ -125,8 +120,6 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
             ["less than a minute for 1 u"],
             "small",
         ),
-        (lambda: of("A10G", HALF, steps=None, **LORA), ["fits"], "steps are not known"),
-        (lambda: of(None, HALF, **LORA), ["total"], "no machine"),
         (
             lambda: of("L40S-48GB", use_vllm=True, load_in_4bit=True, **LORA),
             ["0.3 is 13.5 GiB", "0.37 or more"],
@@ -219,5 +212,7 @@ def test_the_page_shows_the_output() -> None:
     assert "\n".join(["```text", *advised.lines()[-3:], "```"]) in page
     small = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "8"]
     for words, gpu in ((["--rollouts", "vllm"], "L40S"), (["--rollouts", "transformers", *small], "A10G")):
-        needed = estimate(load_recipe(path, words), SEVEN, 1, "python", find_machine(gpu), prompt_tokens=300).memory
+        needed = estimate(
+            load_recipe(path, words), SEVEN, 1, "python", find_machine(gpu), prompt_tokens=300, steps=1
+        ).memory
         assert f"{needed.peak / GIB:.0f} GiB" in page and f"{needed.at(LOADING) / GIB:.0f} GiB" in page

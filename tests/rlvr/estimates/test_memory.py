@@ -45,7 +45,7 @@ def a_run(processes: int = 1, launcher: str = "python", prompt: int = 100, **set
     return read_setup(recipe, CONFIG, processes, launcher, prompt)
 
 
-def parts(setup: RunSetup, gpu_memory: float | None = None) -> GpuMemory:
+def parts(setup: RunSetup, gpu_memory: float = 80 * GIB) -> GpuMemory:
     adapter = counting.adapter(WHOLE, CONFIG, setup.settings) if setup.peft else None
     return memory(WHOLE, adapter, counting.shape(CONFIG, WHOLE), setup, gpu_memory=gpu_memory)
 
@@ -166,7 +166,8 @@ def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
     whole = counting.count(config)
     settings = {"dtype": "bfloat16", "ds3_gather_for_generation": False}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    result = memory(whole, None, counting.shape(config, whole), read_setup(recipe, config, 8, "zero3", 100))
+    setup = read_setup(recipe, config, 8, "zero3", 100)
+    result = memory(whole, None, counting.shape(config, whole), setup, gpu_memory=80 * GIB)
     assert bytes_of(result, "gathered weights") == pytest.approx(2e9)
 
 

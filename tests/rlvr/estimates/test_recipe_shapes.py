@@ -61,7 +61,7 @@ def gpus_of(path: Path) -> tuple[str, str, int]:
     return *EXAMPLES[size], int(several[1]) if several else 1
 
 
-def estimated(path: Path, *words: str, steps: int | None = None) -> Estimate:
+def estimated(path: Path, *words: str, steps: int = 100) -> Estimate:
     """The estimate on the recipe's own machine."""
     _, gpu, processes = gpus_of(path)
     recipe = load_recipe(path, words)
