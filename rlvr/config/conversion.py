@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from rlvr.config import foreign_keys, foreign_rewards, schema
 from rlvr.config.commented_yaml import heading, read_commented, section_text
 from rlvr.config.foreign_keys import AWS, OPEN_R1, TRL, Program
-from rlvr.config.value_types import mismatch
 from rlvr.config.yaml_reader import read_yaml
 from rlvr.errors import InputError
 
@@ -55,18 +54,17 @@ _TRL_0_18: dict[str, Any] = {"max_completion_length": 256, "beta": 0.04, "loss_t
 # What the sample's script adds to load_in_4bit.
 _AWS_4BIT = {"use_bnb_nested_quant": True, "bnb_4bit_quant_storage": "bfloat16"}
 
-# Keys of their data: the option of our task that replaces each, and its type. The test split is the evaluation's.
+# Keys of their data, and the option of our task that replaces each. The test split is the evaluation's.
 _DATA_KEYS = {
-    **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), ("path", "str")),
-    "datasets": ("path", "list"),
-    "dataset_mixture": ("path", "dict"),
-    "test_dataset_id_or_path": ("test_path", "str"),
-    **dict.fromkeys(("dataset_splits", "dataset_train_split"), ("train_split", "str")),
-    "dataset_test_split": ("", "str"),
-    "test_split_size": ("test_fraction", "float"),
-    "dataset_config": ("subset", "str"),
-    "dataset_prompt_column": ("columns", "str"),
-    "system_prompt": ("system", "str"),
+    **dict.fromkeys(("train_dataset_id_or_path", "dataset_name", "dataset_id_or_path"), "path"),
+    **dict.fromkeys(("datasets", "dataset_mixture"), "path"),
+    "test_dataset_id_or_path": "test_path",
+    **dict.fromkeys(("dataset_splits", "dataset_train_split"), "train_split"),
+    "dataset_test_split": "",
+    "test_split_size": "test_fraction",
+    "dataset_config": "subset",
+    "dataset_prompt_column": "columns",
+    "system_prompt": "system",
 }
 _EVALUATION = {"split": "test", "rows": 500}
 
@@ -101,12 +99,9 @@ class _Converter:
         self.flat: dict[str, Any] = {}
 
     def convert(self) -> Conversion:
-        types = {**{key: kind for key, (_, kind) in _DATA_KEYS.items()}, **foreign_rewards.REWARD_KEYS}
-        for key, value in self.content.items():
-            if key not in types:
+        for key in self.content:
+            if key not in _DATA_KEYS and key not in foreign_rewards.REWARD_KEYS:
                 self._convert_key(key)
-            elif (fault := mismatch(value, types[key])) or (fault := _item_fault(key, value)):
-                raise InputError(f"{self.path}: {key} {fault}.", kind="wrong-type", key=key, path=self.path)
         rewards = self._rewards()
         task = self._task(rewards)
         self._add_defaults()
@@ -204,7 +199,7 @@ class _Converter:
             earlier = self.reward_comments.get(number)
             self.reward_comments[number] = "\n".join(filter(None, (earlier, f"{name}: {note}.")))
             self.result.mapped.append(Change(f"reward {name}", f"{ours}: {note}"))
-        for key in foreign_rewards.REWARD_KEYS.keys() & content.keys() - {"reward_funcs", "reward_weights"}:
+        for key in foreign_rewards.REWARD_KEYS & content.keys() - {"reward_funcs", "reward_weights"}:
             owner = next(name for start, name in foreign_rewards.OWNERS.items() if key.startswith(start))
             if owner in names:
                 self.result.mapped.append(Change(key, f"an option of {foreign_rewards.REWARDS[owner].name}"))
@@ -250,7 +245,7 @@ class _Converter:
             task |= {"style": "chat", "system": content.get("system_prompt")}
         columns = self._columns(task["path"], rewards)
         task = {key: value for key, value in {**task, "columns": columns}.items() if value}
-        for key, (option, _) in _DATA_KEYS.items():
+        for key, option in _DATA_KEYS.items():
             if key in content:
                 value = _plain_text(task[option]) if option in task else "the default"
                 text = (
@@ -307,16 +302,6 @@ class _Converter:
 def _change(key: str, text: str) -> Change:
     """A change in one line."""
     return Change(" ".join(key.split()), " ".join(text.rstrip(".").split()))
-
-
-def _item_fault(key: str, value: Any) -> str | None:
-    """What is wrong with an item of a list, as the rest of a sentence."""
-    listed = value.get("datasets", []) if key == "dataset_mixture" else value
-    kind = {"reward_funcs": "str", "reward_weights": "float", "datasets": "dict", "dataset_mixture": "dict"}.get(key)
-    if kind is None or isinstance(listed, str):
-        return None
-    faults = (mismatch(item, kind) for item in (listed if isinstance(listed, list) else [listed]))
-    return next((f"has an item that {fault}" for fault in faults if fault), None)
 
 
 def _plain_text(value: Any) -> str:

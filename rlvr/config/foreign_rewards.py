@@ -97,15 +97,11 @@ COLUMNS: dict[str, dict[str, str]] = {
     "cf_code": {"tests": "official_tests", "language": "language", "time_s": "time_limit", "memory_mb": "memory_limit"},
 }
 SHORT_ANSWERS = {"open-r1/OpenR1-Math-220k": "answer"}
-# Keys of their rewards, and their types.
+# Keys of their rewards.
 REWARD_KEYS = {
-    "reward_funcs": "str | list",
-    "reward_weights": "list",
-    **dict.fromkeys(("repetition_n_grams", "max_completion_len", "soft_punish_cache", "cosine_max_len"), "int"),
-    **dict.fromkeys(
-        ("repetition_max_penalty", *(f"cosine_{key}" for key in _OPEN_R1_COSINE if key != "max_len")), "float"
-    ),
-    **dict.fromkeys(("code_eval_scoring_mode", "code_language"), "str"),
+    *("reward_funcs", "reward_weights", "repetition_n_grams", "repetition_max_penalty", "max_completion_len"),
+    *("soft_punish_cache", "code_eval_scoring_mode", "code_language"),
+    *(f"cosine_{key}" for key in _OPEN_R1_COSINE),
 }
 # How the keys of a reward begin, and that reward.
 OWNERS = {

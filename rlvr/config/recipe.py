@@ -198,7 +198,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     model_of_file = text.content.get("model_name_or_path")
     seed_of_file = text.content.get("seed", DEFAULT_SEED)
     text.override(parse_overrides(overrides, text.problems), SECTIONS)
-    text.expand_home("sagemaker")  # which is of another machine
+    text.expand_home()
     content, problems = text.content, text.problems
     _locate_plugins(content, text)
 

@@ -42,13 +42,10 @@ class RecipeText:
             if fault is not None:
                 self.problems.append(self.location(key).problem(f": {fault}", "invalid-override"))
 
-    def expand_home(self, *others: str) -> None:
-        """Replace the "~" of paths, as a shell does: some libraries would, and others make a folder of this name.
-
-        Args:
-            others: sections to leave alone.
-        """
-        self.content |= {key: _expanded(value) for key, value in self.content.items() if key not in others}
+    def expand_home(self) -> None:
+        """Replace the "~" of paths, as a shell does: some libraries would, and others make a folder of this name."""
+        # The section sagemaker is about another machine.
+        self.content |= {key: _expanded(value) for key, value in self.content.items() if key != "sagemaker"}
 
     def is_overridden(self, key: str, prefix: str) -> bool:
         """Whether the command line sets `key` itself, or a key that begins with `prefix`."""

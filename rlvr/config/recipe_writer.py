@@ -31,18 +31,17 @@ def resolved_text(recipe: Recipe, resolved: Mapping[str, Any] | None = None) -> 
     title, content = f"# {recipe.path.name} as it ran: overrides and defaults included.\n", recipe.as_dict()
     if resolved is None:
         return title + _yaml(content)
-    unchanged = {key: value for key, value in with_defaults({}).items() if content.get(key, value) == value}
+    refused = schema.REFUSED - schema.FIXED
+    unchanged = {
+        key: value
+        for key, value in schema.defaults().items()
+        if key not in refused and content.get(key, value) == value
+    }
     changed = {key: value for key, value in content.items() if key not in unchanged}
     return (
         f"{title}{_yaml(changed)}\n# As TRL and transformers have them by default.\n{_yaml(unchanged)}\n"
         f"# Derived by TRL, transformers, PEFT and bitsandbytes. Ignored in a recipe.\n{_yaml({RESOLVED: resolved})}"
     )
-
-
-def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a recipe with TRL's defaults for all other keys."""
-    refused = schema.REFUSED - schema.FIXED
-    return {key: value for key, value in schema.defaults().items() if key not in refused} | dict(content)
 
 
 def text_in_full(recipe: Recipe) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 RAY = "ray"
-_PATHS = ("/score",)  # paths that people copy with the address
 RAY_PORT = 10001  # where the head of a Ray cluster listens for clients outside of it
 
 # For each form of `where` (the part before a colon): "module:class" of its `rlvr.scoring.backends.base.RewardBackend`.
@@ -75,8 +74,6 @@ def _read_address(part: Any, ports: Mapping[str, int], example: str, key: str) -
     if not isinstance(part, str):
         raise InvalidAddress(f"has the entry {part!r:.80}, but should name servers: {example}")
     address = f"has the address {_without_secrets(part)!r:.80}"
-    if any(character.isspace() or not character.isprintable() for character in part.strip()):
-        raise InvalidAddress(f"{address}, with a space in it: separate several servers by commas")
     try:
         url = urlsplit(part.strip())
         host, port = url.hostname, url.port
@@ -90,8 +87,6 @@ def _read_address(part: Any, ports: Mapping[str, int], example: str, key: str) -
         raise InvalidAddress(f"{address}: {example}")
     if url.query or url.fragment:
         raise InvalidAddress(f"{address}: {example}, and nothing behind it. Set {key} for a key")
-    if path.endswith(_PATHS):
-        raise InvalidAddress(f"{address}, but a client adds the path itself: {example}")
     shown = f"[{host}]" if ":" in host else host
     return f"{url.scheme}://{shown}:{port if port is not None else ports[url.scheme]}{path}"
 

@@ -140,10 +140,7 @@ def read_rewards(value: Any, at: KeyLocation, problems: list[Problem], labels: S
         labels: of the tasks, where the recipe has several.
     """
     if not isinstance(value, list) or not value:
-        name = value.get("name", next(iter(value), None)) if isinstance(value, dict) else value
-        example = name if isinstance(name, str) else "math_correctness"
-        found = "is a mapping" if isinstance(value, dict) else "is text" if name else "names no reward"
-        text = f"{found}, but should be a list with one entry per reward, like - name: {example}."
+        text = "must be a list with one entry per reward, like - name: math_correctness."
         problems.append(at.problem(text, _kind_of_lack(value)))
         return []
     specs = [_read_reward(entry, number, at, problems) for number, entry in enumerate(value, start=1)]
@@ -194,12 +191,8 @@ def _task_problems(rewards: Sequence[RewardSpec], labels: Sequence[str], at: Key
             yield inside.problem("needs tasks:, and this recipe has one task. Remove it.", "conflicting-keys")
             continue
         for label in [label for label in spec.applies_to or () if label not in labels]:
-            close = schema.nearest(label, labels)
-            listed = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(labels)}."
-            suggestion = close[0] if close else None
-            yield inside.problem(
-                f"names {label}, which is no task of this recipe. {listed}", "unknown-task", suggestion
-            )
+            text = f"names {label}, which is no task of this recipe. {schema.hint(label, labels)}"
+            yield inside.problem(text, "unknown-task", next(iter(schema.nearest(label, labels)), None))
         gate = by_name.get(spec.gate or "")
         ungated = [label for label in labels if gate and spec.applies(label) and not gate.applies(label)]
         if gate and ungated:

@@ -24,7 +24,7 @@ def generate() -> str:
     keys = {
         field.name: {
             "belongs_to": belongs_to,
-            "annotation": _annotation(field),
+            "annotation": inspect.formatannotation(field.type).replace("NoneType", "None"),
             **_default(field),
             "help": _help(field),
         }
@@ -33,10 +33,6 @@ def generate() -> str:
         if field.init
     }
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(key)}" for name, key in keys.items()) + "\n}\n"
-
-
-def _annotation(field: dataclasses.Field[Any]) -> str:
-    return inspect.formatannotation(field.type).replace("NoneType", "None")
 
 
 def _default(field: dataclasses.Field[Any]) -> dict[str, Any]:

@@ -49,6 +49,26 @@ def resolve(messages: Sequence[dict[str, Any]]) -> list[float | None]:
     return seconds
 
 
+def training_template(tokenizer: Any) -> str | None:
+    """Give a tokenizer TRL's schema of tool calls if it has none, and return the chat template that TRL trains with.
+
+    Returns:
+        None for the tokenizer's own template.
+
+    Raises:
+        ValueError: TRL knows neither for this tokenizer.
+    """
+    from trl.chat_template_utils import (
+        add_response_schema,
+        get_training_chat_template,
+        is_chat_template_prefix_preserving,
+    )
+
+    if not any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema")):
+        add_response_schema(tokenizer)
+    return None if is_chat_template_prefix_preserving(tokenizer) else get_training_chat_template(tokenizer)
+
+
 def limit_nesting(tokenizer: Any) -> None:
     """Let a tokenizer's parser of turns refuse what is nested so deeply that nothing after it could handle it.
 

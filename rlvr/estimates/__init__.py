@@ -112,7 +112,10 @@ class Estimate:
         width = max(len(head), *(len(name) for name, _ in shown))
         return [
             f"{head:<{width}}" + "".join(f"{moment:>12}" for moment in MOMENTS),
-            *(f"{name:<{width}}" + "".join(f"{_gib(number):>12}" for number in row) for name, row in shown),
+            *(
+                f"{name:<{width}}" + "".join(f"{f'{number / GIB:.2f}' if number else '-':>12}" for number in row)
+                for name, row in shown
+            ),
         ]
 
     def _verdict(self) -> list[str]:
@@ -210,10 +213,6 @@ def estimate(
         needed_after=needed,
         dense=shape.dense,
     )
-
-
-def _gib(number: float) -> str:
-    return f"{number / GIB:.2f}" if number else "-"
 
 
 def _times(low: float, high: float) -> str:

@@ -106,9 +106,7 @@ def find_machine(name: str) -> Machine:
     sizes = [gpu for gpu in GPUS if gpu.lower().startswith(f"{name.lower()}-")]
     if len(sizes) == 1:
         return Machine(sizes[0], GPUS[sizes[0]])
-    family = name.lower().removeprefix("ml.").partition(".")[0]  # "g5" of "ml.g5.foo"
-    instances = [one for one in INSTANCES if one.split(".")[1] == family]
-    close = sorted(sizes) or nearest(name.lower(), known, count=3) or instances or list(GPUS)
+    close = sizes or nearest(name.lower(), known, count=3) or list(GPUS)
     hint = ", ".join(known.get(one, one) for one in close)
     raise InputError(
         f"The machine {name} is unknown (rlvr/estimates/machines.py). Use one of: {hint}.",

@@ -66,17 +66,13 @@ def cache_settings(recipe: Recipe, decoding: Decoding, engine: str, adapter: Pat
         "engine": engine,
         "versions": installed([*PACKAGES, *(["vllm"] if engine == "vllm" else [])]),
     }
-    settings |= environment_settings(recipe)
+    if recipe.environments:
+        settings["environments"] = [
+            {**asdict(spec), "source": inspect.getsource(load_environment(spec).cls)} for spec in recipe.environments
+        ]
+        settings["limits"] = {key: recipe.settings.get(key) for key in _ENVIRONMENT_KEYS}
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
-
-
-def environment_settings(recipe: Recipe) -> dict[str, Any]:
-    """What conversations depend on beside the model; empty for a recipe without environments."""
-    if not recipe.environments:
-        return {}
-    specs = [{**asdict(spec), "source": inspect.getsource(load_environment(spec).cls)} for spec in recipe.environments]
-    return {"environments": specs, "limits": {key: recipe.settings.get(key) for key in _ENVIRONMENT_KEYS}}
 
 
 def _line(key: AnswerKey, answer: Completion) -> Line:

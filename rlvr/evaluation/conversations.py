@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.environments.loading import COLUMN, load_environments
-from rlvr.environments.messages import Messages, limit_nesting, resolve, start_calls
+from rlvr.environments.messages import Messages, limit_nesting, resolve, start_calls, training_template
 from rlvr.environments.proxies import EnvironmentProxy, Environments, tools_of
 from rlvr.evaluation.engines import Completion, Conversation, Decoding, Engine
 from rlvr.modeling.loading import load_config
@@ -72,20 +72,13 @@ class Player:
         template_options: Mapping[str, Any],
         max_positions: int,
     ) -> None:
-        from trl.chat_template_utils import (
-            add_response_schema,
-            get_training_chat_template,
-            is_chat_template_prefix_preserving,
-            parse_response,
-        )
+        from trl.chat_template_utils import parse_response
 
         self._parse_response = parse_response
         self.environments = environments
         self._tokenizer = copy.deepcopy(tokenizer)
-        if not any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema")):
-            add_response_schema(self._tokenizer)
+        template = training_template(self._tokenizer)
         limit_nesting(self._tokenizer)
-        template = None if is_chat_template_prefix_preserving(tokenizer) else get_training_chat_template(tokenizer)
         self._template_options = {**template_options, "chat_template": template, "return_dict": False}
         self._max_iterations = max_iterations
         self._max_positions = max_positions

@@ -189,9 +189,10 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
         tokenizer.pad_token = tokenizer.eos_token
     loaded: dict[str, Any] = {"program": "transformers"}
     if (folder / "adapter_config.json").is_file():
-        settings = dict(recipe.settings) if quantised else {**recipe.settings, **_UNQUANTISED}
+        in_4_bits = quantised and bool(recipe.settings.get("load_in_4bit"))
+        settings = {**recipe.settings, "load_in_4bit": in_4_bits}
         model = loading.load_model(replace(recipe, settings=settings), tokenizer, adapter=folder)
-        loaded |= {"program": "PEFT"} | {key: True for key in _UNQUANTISED if settings.get(key)}
+        loaded = {"program": "PEFT", **({"load_in_4bit": True} if in_4_bits else {})}
     else:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -208,9 +209,6 @@ def remeasure_folder(held: HeldOut, folder: Path, *, quantised: bool = True) -> 
     same_prompts = sum(list(mine) == list(theirs) for mine, theirs in zip(own, held.ids, strict=True))
     limits = LIMITS[loaded["dtype"]] if quantised else QUANTIZED
     return remeasure(held, engine, partial(log_probabilities, model), "", loaded, limits, same_prompts)
-
-
-_UNQUANTISED = {"load_in_4bit": False}
 
 
 def remeasure(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlvr.config.reward_location import is_remote
-from rlvr.config.specs import SPLITS, EvaluationSpec
+from rlvr.config.specs import SPLITS
 from rlvr.data.splits import question_key
 from rlvr.data.task import RESERVED_COLUMNS, Task
 from rlvr.dataset_columns import column_values
@@ -214,22 +214,17 @@ def check_repeated_prompts(components: RunComponents) -> Iterator[Problem]:
 def check_held_out_size(components: RunComponents) -> Iterator[Problem]:
     """The held-out split must be large enough for an accuracy that says something."""
     evaluation = components.recipe.evaluation
-    for name, task in components.tasks if evaluation is not None else ():
-        assert evaluation is not None
-        yield from _held_out_size(evaluation, task, f" of {name}" if components.recipe.is_mixture else "")
-
-
-def _held_out_size(evaluation: EvaluationSpec, task: Task, of_task: str) -> Iterator[Problem]:
-    available = len(task.split(evaluation.split))
-    rows = min(available, evaluation.rows or available)
-    if not rows or rows >= MIN_ROWS:
+    if evaluation is None:
         return
-    interval = wilson(rows / 2, rows)  # of an accuracy of 50 %, where it is widest
-    yield Problem(
-        f"evaluation: the {rows:,} rows of the split {evaluation.split}{of_task} give a 95 % interval of up to "
-        f"±{50 * (interval.high - interval.low):.0f} points, which hides what training gains. Use {MIN_ROWS} "
-        f"rows for 10 points, or {GOOD_ROWS} rows for 5 points.",
-        "small-split",
-        "evaluation.split",
-        level="warning",
-    )
+    for name, task in components.tasks:
+        available = len(task.split(evaluation.split))
+        rows = min(available, evaluation.rows or available)
+        if not rows or rows >= MIN_ROWS:
+            continue
+        interval = wilson(rows / 2, rows)  # of an accuracy of 50 %, where it is widest
+        message = (
+            f"evaluation: the {rows:,} rows of the split {evaluation.split} of {name} give a 95 % interval of up to "
+            f"±{50 * (interval.high - interval.low):.0f} points, which hides what training gains. Use {MIN_ROWS} "
+            f"rows for 10 points, or {GOOD_ROWS} rows for 5 points."
+        )
+        yield Problem(message, "small-split", "evaluation.split", level="warning")

@@ -10,6 +10,7 @@ from rlvr.config.reward_location import is_remote
 from rlvr.config.schema import hint
 from rlvr.dataset_columns import column_values
 from rlvr.environments.loading import COLUMN
+from rlvr.environments.messages import training_template
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
 from rlvr.scoring.environment_reward import ENVIRONMENT, ENVIRONMENTS
@@ -73,12 +74,7 @@ def check_template(components: RunComponents) -> Iterator[Problem]:
     """The chat template must render tools, and TRL must be able to read calls of it."""
     if not components.environments:
         return
-    from trl.chat_template_utils import (
-        add_response_schema,
-        get_training_chat_template,
-        is_chat_template_prefix_preserving,
-        supports_tool_calling,
-    )
+    from trl.chat_template_utils import supports_tool_calling
 
     model, tokenizer = components.settings["model_name_or_path"], copy.deepcopy(components.tokenizer)
     assert tokenizer is not None
@@ -89,10 +85,7 @@ def check_template(components: RunComponents) -> Iterator[Problem]:
         yield Problem(message, "no-tool-template", "model_name_or_path")
         return
     try:
-        if not any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema")):
-            add_response_schema(tokenizer)
-        if not is_chat_template_prefix_preserving(tokenizer):
-            get_training_chat_template(tokenizer)
+        training_template(tokenizer)
     except ValueError:
         message = (
             f"TRL can't read tool calls in the chat template of {model}: it knows Qwen2.5, Qwen3, Llama 3.1 and "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlvr.config.schema import nearest
+from rlvr.config import schema
 from rlvr.errors import Problem
 from rlvr.modeling import loading
 from rlvr.modeling.adapters import first_line
@@ -55,7 +55,7 @@ def check_lora_targets(components: RunComponents) -> Iterator[Problem]:
         adapted = get_peft_model(model, config, low_cpu_mem_usage=True).targeted_module_names
     except (ValueError, re.error) as error:
         hint = f" A list of one is a pattern of whole names: write '.*{targets[0]}', or name several." * is_single
-        if isinstance(targets, str) and nearest(targets.lower(), ["all-linear"]):
+        if isinstance(targets, str) and schema.nearest(targets.lower(), ["all-linear"]):
             hint = " Did you mean all-linear?"
         yield Problem(f"{TARGETS}: PEFT refuses {targets!r}: {first_line(error)}{hint}", "refused-by-trl", TARGETS)
         return
@@ -72,8 +72,6 @@ def _head_problem() -> Problem:
 
 
 def _unknown(key: str, name: str, modules: list[str], model: str) -> Problem:
-    known = sorted({module.rpartition(".")[2] for module in modules})
-    close = nearest(name, known)
-    hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(known)}."
-    message = f"{key}: there is no module {name} in {model}, and PEFT would ignore it without a message. {hint}"
-    return Problem(message, "unknown-module", key)
+    known = {module.rpartition(".")[2] for module in modules}
+    message = f"{key}: there is no module {name} in {model}, and PEFT would ignore it without a message."
+    return Problem(f"{message} {schema.hint(name, known)}", "unknown-module", key)

@@ -59,8 +59,9 @@ def check_vllm(components: RunComponents) -> Iterator[Problem]:
         yield problem
     if value_of(settings, "vllm_mode") == "colocate":
         yield from _colocate_problems(components)
-    else:
-        yield from _server_problems(settings)
+    elif value_of(settings, "vllm_base_quantization") != "none":
+        message = "vllm_base_quantization with vllm_mode: server: a server keeps the base that it was started with."
+        yield Problem(f"{message} Remove it.", "conflicting-keys", "vllm_base_quantization")
     yield from _weight_problems(settings)
 
 
@@ -87,13 +88,6 @@ def _colocate_problems(components: RunComponents) -> Iterator[Problem]:
             "lower vllm_gpu_memory_utilization, or set vllm_weight_sync: merged."
         )
         yield Problem(message, "conflicting-keys", "vllm_enable_sleep_mode")
-
-
-def _server_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Keys that a vLLM server does not obey."""
-    if value_of(settings, "vllm_base_quantization") != "none":
-        message = "vllm_base_quantization with vllm_mode: server: a server keeps the base that it was started with."
-        yield Problem(f"{message} Remove it.", "conflicting-keys", "vllm_base_quantization")
 
 
 def _weight_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:

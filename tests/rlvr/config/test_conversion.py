@@ -279,14 +279,6 @@ def test_a_converted_recipe_passes_the_check_with_local_data(write_yaml: Write, 
     assert run_grpo.main(words) == 0
 
 
-@pytest.mark.parametrize(
-    "line", ["reward_weights: [much]", "datasets: a/b", "datasets: [a/b]", "dataset_config: {a: 1}"]
-)
-def test_data_and_rewards_of_another_type_are_refused_with_the_key(write_yaml: Write, line: str) -> None:
-    with input_error("wrong-type", line.partition(":")[0]):
-        convert(write_yaml(f"{TRL}{line}\n"))
-
-
 def test_a_value_of_another_type_is_dropped_with_the_fault(write_yaml: Write) -> None:
     done, recipe = loaded(write_yaml, TRL.replace("learning_rate: 1e-5", 'learning_rate: "1e-5"') + "torch_dtype: 16\n")
     assert {change.key for change in done.dropped} == {"num_processes", "learning_rate", "torch_dtype"}

@@ -19,7 +19,7 @@ from rlvr.config.reward_location import InvalidAddress, read_where
         ("http://me:hunter2@judge", "", "a password"),
         ("http://me:hunter2@judge:80x", "http://…@judge:80x", "a password before an invalid port"),
         ("http://me:hunter2#x@judge", "http://…@judge", "a password that ends the host"),
-        ("http://me:hunter2 @judge", "http://…@judge", "a password with a space"),
+        ("http://me:hunter2 @judge", "", "a password with a space"),
         ("ray://head:10001?token=hunter2", "ray://head:10001", "a Ray cluster"),
     ],
 )

@@ -28,11 +28,12 @@ def of(
     config: Any = SEVEN,
     processes: int = 1,
     launcher: str = "python",
+    steps: int = 100,
     **settings: Any,
 ) -> Estimate:
     settings = {"dtype": "bfloat16", "ddp_timeout": 1800, **settings}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    return estimate(recipe, config, processes, launcher, find_machine(machine), prompt_tokens=300, steps=100)
+    return estimate(recipe, config, processes, launcher, find_machine(machine), prompt_tokens=300, steps=steps)
 
 
 @pytest.mark.parametrize(
