@@ -117,8 +117,7 @@ class Run:
 
     def digest(self) -> str:
         """Of all that its numbers depend on: the recipe in force, the base model and the versions of libraries."""
-        from rlvr.artifacts.directory import versions
-        from rlvr.artifacts.result_record import content_digest
+        from rlvr.artifacts.directory import content_digest, versions
         from rlvr.config.recipe import load_recipe
         from rlvr.modeling import adapters
 

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.sealed_json import damaged, file_digest, read_sealed, seal, write_sealed
+from rlvr.artifacts.directory import seal, write_json
+from rlvr.artifacts.sealed_json import damaged, file_digest, read_sealed
 from rlvr.errors import InputError
 
 FILE = "export.json"
@@ -75,7 +76,7 @@ class ExportRecord:
 
     def write(self, folder: Path) -> None:
         """Write the record atomically."""
-        write_sealed(folder / FILE, asdict(self), FORMAT)
+        write_json(folder / FILE, self.as_dict())
 
 
 def digest_files(folder: Path) -> dict[str, str]:

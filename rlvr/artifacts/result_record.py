@@ -20,7 +20,7 @@ from rlvr.artifacts import directory, evaluation
 from rlvr.artifacts.evaluation import Evaluation, Measured, as_json, from_json, read_evaluation
 from rlvr.artifacts.identity import RESUME_MAY_CHANGE
 from rlvr.artifacts.metrics import read_metrics
-from rlvr.artifacts.sealed_json import content_digest, damaged, file_digest, read_sealed, seal, write_sealed
+from rlvr.artifacts.sealed_json import damaged, file_digest, read_sealed
 from rlvr.config import schema
 from rlvr.config.batch_plan import batch_sizes
 from rlvr.config.recipe import RESOLVED, Recipe
@@ -73,7 +73,7 @@ class ResultRecord:
     @property
     def digest(self) -> str:
         """sha256 of the canonical content."""
-        return str(seal(asdict(self), FORMAT)["sha256"])
+        return str(directory.seal(asdict(self), FORMAT)["sha256"])
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -90,7 +90,7 @@ class ResultRecord:
 
     def write(self, path: Path) -> None:
         """Write the record atomically."""
-        write_sealed(path, asdict(self), FORMAT)
+        directory.write_json(path, directory.seal(asdict(self), FORMAT))
 
 
 def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> ResultRecord:
@@ -106,6 +106,8 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
     if trained is None and is_complete:
         trained = "adapter" if recipe.settings.get("use_peft") else "model"
     metrics = read_metrics(folder / "metrics.jsonl")
+    processes = int(identity.get("processes", 1))
+    sizes = batch_sizes(recipe, processes)
     versions = directory.read_json(folder / "versions.json")
     record = ResultRecord(
         recipe=_name(folder, recipe),
@@ -117,7 +119,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
         train_digest=identity.get("rows"),
         **_measured(folder),
         seeds={name: content.get(name, schema.defaults().get(name)) for name in SEEDS},
-        processes=int(identity.get("processes", 1)),
+        processes=processes,
         launcher=str(identity.get("launcher", "plain")),
         steps=metrics[-1]["step"] if metrics else 0,
         stopped_early=not is_complete,
@@ -130,7 +132,7 @@ def record_run(folder: Path, recipe: Recipe, *, trained: str | None = None) -> R
             "training_hours": round(training_seconds(metrics) / 3600, 4),
         },
         **mapping(status.get("origin")),
-        completions_per_update=_completions_per_update(recipe, int(identity.get("processes", 1))),
+        completions_per_update=sizes.completions // sizes.steps * sizes.accumulation,
     )
     record.write(folder / FILE)
     return record
@@ -203,7 +205,7 @@ def find_faults(folder: Path, record: ResultRecord) -> list[str]:
 def recipe_digest(folder: Path) -> str:
     """The digest of a run directory's recipe.yaml, equal for runs that differ only in seeds, paths and logging."""
     content, _ = read_yaml(folder / "recipe.yaml")
-    return content_digest(digested_keys(content))
+    return directory.content_digest(digested_keys(content))
 
 
 def digested_keys(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,11 +222,6 @@ def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float:
             seconds += line["step_time"] * (line["step"] - before)
             before = line["step"]
     return seconds
-
-
-def _completions_per_update(recipe: Recipe, processes: int) -> int:
-    sizes = batch_sizes(recipe, processes)
-    return sizes.completions // sizes.steps * sizes.accumulation
 
 
 def _tokens(metrics: list[dict[str, Any]]) -> dict[str, int]:
@@ -282,19 +279,17 @@ def _measured(folder: Path) -> dict[str, Any]:
     others = {"verifier": content.verifier, **_figures(content), "tasks": tasks, "average": as_json(content.average)}
     figures |= {name: part for name, part in others.items() if part}
     tables = [folder / "completions" / f"evaluation_{name}.parquet" for name in ("trained", "base")]
-    table = next((path for path in tables if path.is_file()), None)
-    return {"evaluation": figures, "held_out_digest": None if table is None else _rows_digest(table)}
+    digest = None
+    if table := next((path for path in tables if path.is_file()), None):
+        columns = [name for name in ("row", "prompt", "final_answer") if name in pq.read_schema(table).names]
+        digest = directory.content_digest(pq.read_table(table, columns=columns).to_pylist())
+    return {"evaluation": figures, "held_out_digest": digest}
 
 
 def _figures(results: Measured) -> dict[str, Any]:
     kept = ("rows", "correct", "accuracy", "interval", "unscored")
     models = {name: {key: asdict(score)[key] for key in kept} for name, score in results.scores.items()}
     return models | ({"difference": asdict(results.difference)} if results.difference is not None else {})
-
-
-def _rows_digest(table: Path) -> str:
-    columns = [name for name in ("row", "prompt", "final_answer") if name in pq.read_schema(table).names]
-    return content_digest(pq.read_table(table, columns=columns).to_pylist())
 
 
 def _files(folder: Path, trained: str | None) -> dict[str, str]:

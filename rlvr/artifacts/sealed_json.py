@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlvr.artifacts.directory import content_digest, seal, write_json
+from rlvr.artifacts.directory import content_digest
 from rlvr.errors import InputError
 
 
 def file_digest(path: Path, algorithm: str | Callable[[], Any] = "sha256") -> str:
     with path.open("rb") as file:
         return str(hashlib.file_digest(file, algorithm).hexdigest())
-
-
-def write_sealed(path: Path, content: Mapping[str, Any], format: int) -> None:
-    """Write a file atomically."""
-    write_json(path, seal(content, format))
 
 
 def read_sealed(path: Path, format: int, why_missing: Callable[[], str], fix: str) -> dict[str, Any]:

@@ -46,11 +46,8 @@ def read_text(content: bytes) -> str:
     if b"\0" in content:
         # UTF-16 has a NUL byte with each ASCII character. Numbers in the headers of weights have several in a row.
         content = b" ".join(re.findall(rb"[\t\r\n -~]{4,}|\n", re.sub(rb"(?<!\0)\0(?!\0)", b"", content)))
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|/)", _unescape, content.decode("utf-8", errors="replace"))
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    return chr(int(escape[1], 16)) if escape[1] else "/"
+    text = content.decode("utf-8", errors="replace")
+    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|/)", lambda escape: chr(int(escape[1], 16)) if escape[1] else "/", text)
 
 
 def secrets_in(text: str, *, shapes_only: bool = False) -> Iterator[tuple[int, str]]:

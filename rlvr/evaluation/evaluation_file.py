@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 MAX_PARTS = 12  # lines of a table by source or by difficulty
 
 
-def describe_evaluation(recipe: Recipe, metrics: Metrics, rows: Dataset | None = None) -> dict[str, Any]:
+def describe_evaluation(recipe: Recipe, metrics: Metrics, rows: Dataset) -> dict[str, Any]:
     """Describe how an evaluation is made, for evaluation.json.
 
     Args:
@@ -78,6 +78,7 @@ def describe_evaluation(recipe: Recipe, metrics: Metrics, rows: Dataset | None =
         "verifier": {reward.label: describe_verifier(reward) for reward in metrics_of(metrics)},
         "decoding": "greedy",
         "settings": {"rows": spec.rows, "max_new_tokens": max_new_tokens},
+        "rows_digest": content_digest(rows.to_list()),
     }
     if recipe.is_mixture:
         about["task"] = {"name": recipe.task_name, "tasks": [task.as_dict() for task in recipe.tasks]}
@@ -89,8 +90,6 @@ def describe_evaluation(recipe: Recipe, metrics: Metrics, rows: Dataset | None =
         about["environments"] = [asdict(environment) for environment in recipe.environments]
     if spec.reference is not None:
         about["reference"] = asdict(spec.reference)
-    if rows is not None:
-        about["rows_digest"] = content_digest(rows.to_list())
     return about
 
 

@@ -19,7 +19,7 @@ from rlvr.artifacts.evaluation_summary import table, verdict
 from rlvr.artifacts.export_record import ExportRecord
 from rlvr.config import project
 from rlvr.environments.transcript import as_text
-from rlvr.export.markdown import block, code, escape, markdown_table
+from rlvr.export.markdown import block, code, escape
 from rlvr.export.snippets import loading_code
 from rlvr.export.upload import scan
 from rlvr.formatting import (
@@ -33,6 +33,7 @@ from rlvr.formatting import (
     without_folder,
 )
 from rlvr.health.run_metrics import short_name
+from rlvr.report.result_table import markdown_table
 from rlvr.report.rollouts import evaluated_rows, reference_of
 from rlvr.report.run_facts import facts
 from rlvr.report.run_reader import RunRecord, parse_recipe, read_run

@@ -97,19 +97,19 @@ def _table(results: Sequence[Result], markdown: bool) -> list[str]:
     above = " · ".join(f"{name} {shared[name]}" for name in order if shared.get(name, ABSENT) != ABSENT)
     if not markdown:
         return [above, console.table(columns, body)]
-    return [above, markdown_table(columns, body)]
+    return [above, markdown_table(columns, [[cell.replace("|", "\\|") for cell in line] for line in body])]
 
 
 def markdown_table(columns: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown; a vertical bar in a cell is escaped."""
-    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in line] for line in body)]
+    """A table of cells that are Markdown already."""
+    lines = [columns, ["---"] * len(columns), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cells(result: Result) -> dict[str, str]:
     """What a table shows of a run, as text by column."""
     record, evaluation = result.record, result.record.measured
-    scores, overall = evaluation.scores.values(), evaluation.overall
+    scores, overall, limit = evaluation.scores.values(), evaluation.overall, evaluation.max_new_tokens
     is_compared, p_value = not any(score.is_often_unscored for score in scores), ABSENT
     if is_compared and isinstance(overall.difference, Difference):
         p_value = p_value_text(overall.difference.p_value).removeprefix("p ").removeprefix("= ")
@@ -126,7 +126,7 @@ def _cells(result: Result) -> dict[str, str]:
         "rewards": " + ".join(f"{weight:g} × {name}" for name, weight in record.rewards.items()),
         "metric": f"{evaluation.metric or ABSENT}{', mean of the tasks' if evaluation.average else ''}",
         "metric options": _metric_options(evaluation) or ABSENT,
-        "decoding": _decoding(evaluation),
+        "decoding": f"{evaluation.decoding or ABSENT}{f', at most {limit} tokens' if limit else ''}",
         "steps": f"{record.steps:,}{' (stopped early)' if record.stopped_early else ''}",
         "completions per step": str(record.completions_per_update or ABSENT),
         "tokens": f"{record.tokens['trained'] / 1e6:.2f} M",
@@ -162,12 +162,6 @@ def _metric_options(evaluation: Evaluation) -> str:
 
 def _percent(score: Score | Estimate | None) -> str:
     return ABSENT if score is None else percent(score.accuracy)
-
-
-def _decoding(evaluation: Evaluation) -> str:
-    """How answers were generated; runs with other limits are not compared."""
-    limit = evaluation.max_new_tokens
-    return f"{evaluation.decoding or ABSENT}{f', at most {limit} tokens' if limit else ''}"
 
 
 def _options(task: Mapping[str, Any]) -> str:

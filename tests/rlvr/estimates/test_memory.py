@@ -218,7 +218,8 @@ def test_weights_are_loaded_in_16_bits_before_they_are_quantised() -> None:
     settings = {**LORA, "load_in_4bit": True, "dtype": "bfloat16"}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
     adapter, shape = counting.adapter(whole, config, settings), counting.shape(config, whole)
-    result = memory(whole, adapter, shape, read_setup(recipe, config, 1, "python", 100))
+    setup = read_setup(recipe, config, 1, "python", 100)
+    result = memory(whole, adapter, shape, setup, gpu_memory=80 * GIB)
     assert (result.fullest, result.peak / GIB) == ("loading", pytest.approx(16.2, rel=0.05))
     assert parts(a_run(**LORA)).fullest != "loading"
 
