@@ -80,8 +80,8 @@ def powers_of_two(most: int) -> list[int]:
     return [2**exponent for exponent in range(most.bit_length())]
 
 
-def bootstrap(values: Sequence[float], *, least: float = 0.0, seed: int = 0) -> Interval:
-    """The 95 % percentile interval of a mean over rows; the same for the same seed.
+def bootstrap(values: Sequence[float], *, least: float = 0.0) -> Interval:
+    """The 95 % percentile interval of a mean over rows; the same for the same values.
 
     Where all rows have one value there is nothing to resample, and a bootstrap would claim certainty: then it is
     Wilson's interval of so many rows, on the scale of the values.
@@ -98,6 +98,6 @@ def bootstrap(values: Sequence[float], *, least: float = 0.0, seed: int = 0) -> 
         around = wilson((float(distinct[0]) - least) / scale * len(values), len(values))
         return Interval(least + scale * around.low, least + scale * around.high)
     # Drawing rows with replacement is drawing how often each different value comes up.
-    drawn = np.random.default_rng(seed).multinomial(len(values), counts / counts.sum(), size=RESAMPLES)
+    drawn = np.random.default_rng(0).multinomial(len(values), counts / counts.sum(), size=RESAMPLES)
     low, high = np.quantile(drawn @ distinct / len(values), [0.025, 0.975])
     return Interval(float(low), float(high))

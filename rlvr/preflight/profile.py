@@ -183,16 +183,15 @@ def _phase_lines(generations: Sequence[Generation], recipe: Recipe) -> list[str]
     rows += [
         ["updates", *(f"{one.update:.1f} s ({one.steps})" for one in generations)],
         ["total", *(f"{one.seconds:.1f} s" for one in generations)],
-        ["tokens per second", *(_speed(one) if has_speed else "-" for one in generations)],
+        [
+            "tokens per second",
+            *(f"{one.tokens / max(one.phases['generation'], 1e-9):,.0f}" if has_speed else "-" for one in generations),
+        ],
         ["mean completion", *(f"{one.tokens / one.completions:.0f} tokens" for one in generations)],
         ["longest completion", *(f"{one.longest:.0f} tokens" for one in generations)],
         ["cut off", *(percent(one.cut_off) for one in generations)],
     ]
     return [console.table(["", "generation 1", "generation 2"][: 1 + len(generations)], rows)]
-
-
-def _speed(generation: Generation) -> str:
-    return f"{generation.tokens / max(generation.phases['generation'], 1e-9):,.0f}"
 
 
 def _memory_lines(trainer: RecipeTrainer, prepared: PreparedRun) -> list[str]:

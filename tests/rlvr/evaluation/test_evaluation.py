@@ -224,7 +224,7 @@ def test_a_bootstrap_agrees_with_the_normal_interval_where_that_holds() -> None:
     values = [generator.choice([0.0, 0.25, 0.5, 1.0]) for _ in range(1319)]
     mean, spread = statistics.fmean(values), statistics.pstdev(values) / len(values) ** 0.5
     interval = bootstrap(values)
-    assert interval == bootstrap(values), "the same for the same seed"
+    assert interval == bootstrap(values), "the same for the same values"
     assert interval.low == pytest.approx(mean - 1.96 * spread, abs=0.1 * spread)
     assert interval.high == pytest.approx(mean + 1.96 * spread, abs=0.1 * spread)
 
