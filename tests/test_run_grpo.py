@@ -28,6 +28,7 @@ EXPLODING = "import no_such_module_at_all\n"
 WANTS_TESTS = "def wants_tests(completions, *, tests, **kwargs):\n    return [0.0 for _ in completions]\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "named", "why"),
     [
@@ -98,6 +99,7 @@ def test_a_full_disk_is_one_sentence(
     assert len([line for line in capsys.readouterr().err.splitlines() if " …" not in line]) == 1
 
 
+@pytest.mark.slow
 def test_a_check_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def check(*words: str) -> tuple[int, dict[str, Any]]:
         code = run_grpo.main([*words, "--check", "--json"])
@@ -135,6 +137,7 @@ def test_programs_and_other_ranks_get_no_line_before_heavy_imports(words: list[s
     assert (result.returncode, result.stdout, result.stderr) == (9, "", "")
 
 
+@pytest.mark.slow
 def test_check_says_what_would_run_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "runs" / "x")])
     out = capsys.readouterr().out
@@ -173,6 +176,7 @@ def test_a_batch_that_is_whole_only_over_the_processes_that_are_meant_is_right(
     assert "  1 prompt x 8 completions per generation over 2 processes" in said
 
 
+@pytest.mark.slow
 def test_a_failing_run_exits_1_and_says_why_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fails_on_a_batch = "def late(completions, **kwargs):\n    return [1 / (len(completions) > 16)] * len(completions)\n"
     (tmp_path / "late.py").write_text(fails_on_a_batch)  # and not on the 48 answers that it is tried on before

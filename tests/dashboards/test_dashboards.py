@@ -45,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RewardServer]:
         yield started
 
 
+@pytest.mark.slow
 def test_every_metric_of_the_dashboard_is_on_a_page(server: RewardServer, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"format": 1, "status": "running"}')
     (tmp_path / "metrics.jsonl").write_text('{"step": 7, "reward": 0.5}\n')

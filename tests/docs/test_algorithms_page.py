@@ -49,6 +49,7 @@ def test_the_defaults_of_the_page_are_those_of_trl() -> None:
     assert written == {key: schema.defaults()[key] for key in written}
 
 
+@pytest.mark.slow
 def test_the_measured_table_is_that_of_the_results() -> None:
     results, page = algorithms.read_results(), algorithms.PAGE.read_text(encoding="utf-8")
     assert algorithms.table(results) in page and algorithms.renew(page, results) == page

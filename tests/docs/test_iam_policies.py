@@ -65,6 +65,7 @@ def test_the_page_names_all_policies() -> None:
     assert {file.name for file in FILES} == set(re.findall(r"[\w-]+-policy\.json", page))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_action_exists_and_has_no_wildcard(action: str) -> None:
     service, _, name = action.partition(":")

@@ -77,6 +77,7 @@ def test_the_page_has_its_tables() -> None:
     assert {comparison for comparison, *_ in COMPARED} == set(OUTPUT_COMPARISONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "reference", "verdict"), EQUAL + ALSO_EQUAL)
 def test_answers_are_equal_as_the_table_says(answer: str, reference: str, verdict: str) -> None:
     assert check_answer(f"\\boxed{{{answer}}}", reference).correct is (verdict == "right")
@@ -117,6 +118,7 @@ def test_words_are_read_in_the_notations_that_the_page_names(form: str, is_read:
     assert check_answer("The answer is even.", "\\text{Even}").correct is True
 
 
+@pytest.mark.slow
 def test_the_commands_work() -> None:
     printed = [
         subprocess.run(

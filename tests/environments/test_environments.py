@@ -236,6 +236,7 @@ def test_a_query_shows_its_first_rows_and_is_no_answer(databases: Path) -> None:
     assert environment.get_reward() == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "said", "why"),
     [

@@ -48,6 +48,7 @@ def errors(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *words: 
     return problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "kind", "key", "at", "why"), cases(__file__, "files"))
 def test_a_mistake_is_one_error_with_its_place(
     folder: Path, capsys: pytest.CaptureFixture[str], right: str, wrong: str, kind: str, key: str, at: str, why: str
@@ -66,6 +67,7 @@ def test_a_missing_column_comes_with_all_columns_and_no_guess(folder: Path, caps
     assert problem["row"] == 0 and "problem, solution" in problem["message"] and "suggestion" not in problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "kind", "key", "why"), cases(__file__, "command line"))
 def test_a_mistake_on_the_command_line_has_no_line_of_the_file(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str, key: str | None, why: str

@@ -324,6 +324,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_recipe_pays_for_right_programs_and_not_for_wrong_ones(name: str, stand_ins: dict[str, Path]) -> None:
     """Task, columns, options and rewards fit together: what the task asks for is what the rewards count."""

@@ -144,6 +144,7 @@ def test_thoughts_opened_by_the_prompt_and_never_closed_hold_no_program() -> Non
     assert code_execution(["Q"], [RIGHT], tests=[SUMS], opened=True) == [0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed here")
 def test_programs_in_cpp_are_compiled_and_run() -> None:
     plus = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"

@@ -35,6 +35,7 @@ def test_rows_without_a_gold_are_masked() -> None:
     assert [fault is None for fault in validate_rows(final_answer=golds)] == [False, False, False, True]
 
 
+@pytest.mark.slow
 def test_a_tolerance_is_relative() -> None:
     completions = ["#### 3.14", "#### 3.2", r"\boxed{\pi}"]
     assert math_correctness([""] * 3, completions, final_answer=["3.1416"] * 3, tolerance=0.01) == [1.0, 0.0, 1.0]

@@ -24,6 +24,7 @@ def test_takes_the_answer_out_of_the_own_turn(completion: str, answer: str | Non
     assert tagged_answer(completion) == answer, why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dataset", ["chain_sum", "leg_counting", "word_sorting", "countdown", "arc_agi", "rearc", "n_queens"]
 )
@@ -108,6 +109,7 @@ def test_a_hostile_answer_is_never_evaluated(dataset: str, answer: str, why: str
     assert time.process_time() - started < 5, why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["countdown", "puzzle24"])
 @pytest.mark.parametrize(("form", "why"), cases(__file__, "arithmetic with other numbers"))
 def test_arithmetic_with_other_numbers_is_wrong(dataset: str, form: str, why: str) -> None:

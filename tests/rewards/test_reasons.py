@@ -66,6 +66,7 @@ def reward(name: str, tmp_path: Path) -> Callable[..., list[float | None]]:
     return score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_reward_gives_one_reason_for_each_completion(name: str, reward: Callable[..., list[float | None]]) -> None:
     said: dict[str, list[str]] = {}
@@ -80,6 +81,7 @@ def test_a_malformed_completion_earns_nothing_and_raises_nothing(reward: Callabl
     assert all(value is not None and value <= 0 for value in reward(MALFORMED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_twenty_thousand_characters_take_no_time(reward: Callable[..., list[float | None]]) -> None:
     for piece in PIECES:

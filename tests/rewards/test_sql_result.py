@@ -77,6 +77,7 @@ def hard_coded(folder: Path, gold: str) -> str:
     return "VALUES " + ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gold", "equal"), EQUAL)
 def test_equal_queries_earn_1_and_hard_coded_rows_nothing(folder: Path, gold: str, equal: str) -> None:
     assert score(folder, gold, gold, equal, hard_coded(folder, gold)) == [1.0, 1.0, 0.0]

@@ -27,6 +27,7 @@ def test_entries_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_append_log(tmp_path / "none.jsonl") == (None, [])
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_byte_loses_only_the_line_being_written(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     whole = write_log(path)

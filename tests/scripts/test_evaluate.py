@@ -139,6 +139,7 @@ def test_more_samples_and_more_rows_ask_only_for_what_is_new(tmp_path: Path) -> 
     assert all(line in after for line in before)
 
 
+@pytest.mark.slow
 def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
     tmp_path: Path, adapter: Path, capsys: Capture
 ) -> None:
@@ -157,6 +158,7 @@ def test_base_and_trained_answer_the_same_rows_and_are_compared_in_pairs(
     assert json.loads(earlier.read_text()) == found, "a comparison is not replaced by one of its models"
 
 
+@pytest.mark.slow
 def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Path) -> None:
     merged = tmp_path / "merged"
     shutil.copytree(TINY_MODEL, merged)
@@ -235,6 +237,7 @@ def test_an_evaluation_locks_its_folder_and_writes_into_no_run_of_another_proces
     assert locked == [True] and not lock.exists()
 
 
+@pytest.mark.slow
 def test_rows_that_the_adapter_was_trained_on_are_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:
     """Another seed divides the rows anew."""
     rows = [{"prompt": f"What is {n} + {n}?", "final_answer": str(2 * n)} for n in range(60)]
@@ -285,6 +288,7 @@ def test_a_run_gets_no_figures_of_another_task_or_base(
     assert "--output" in capsys.readouterr().err and (run / "result.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_base_whose_weights_changed_since_the_run_is_refused(adapter: Path, tmp_path: Path, capsys: Capture) -> None:
     base = tmp_path / TINY_MODEL.name
     shutil.copytree(TINY_MODEL, base)
@@ -310,6 +314,7 @@ def copy_with_other_weights(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_damaged_answer_cache_is_refused_and_left_alone(tmp_path: Path, capsys: Capture) -> None:
     words = [*WORDS, "--limit", "4", "--output", str(tmp_path)]
     assert script.main(words) == 0

@@ -68,6 +68,7 @@ def recipe(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("style", "played"), [("chat", False), ("text", False), ("chat", True)])
 def test_a_recipe_trains_on_the_rows_that_are_solved_sometimes(
     recipe: Callable[..., Path], tmp_path: Path, style: str, played: bool

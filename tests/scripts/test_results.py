@@ -115,6 +115,7 @@ def test_a_table_shows_the_speed_and_the_commit_of_a_run(tmp_path: Path) -> None
     assert "tokens/s 2,000" in printed and "commit 01234567-dirty" in printed
 
 
+@pytest.mark.slow
 def test_the_generated_pages_say_what_the_records_and_the_recipes_say() -> None:
     """If this fails after a measurement or a change of a recipe: `python scripts/results.py --readme`."""
     records, problems = read_results(sorted((REPOSITORY / "results").glob("*.json")))

@@ -16,6 +16,7 @@ from tests.support.sagemaker_emulator.containers import Host
 SCRIPT = containers.REPOSITORY / "scripts" / "run_finetuning.sh"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not()))
 @pytest.mark.parametrize(("groups", "environment", "words", "why"), cases(__file__, "refused"))
 def test_a_hosts_failure_reason_is_one_line(

@@ -181,6 +181,7 @@ def imported(stderr: str) -> set[str]:
     return {line.split("|")[-1].strip() for line in stderr.splitlines() if line.startswith("import time:")}
 
 
+@pytest.mark.slow
 def test_scoring_loads_no_torch_even_with_the_task(run_script: Run, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "unknown", "completion": "x"}))
     done = run_script("-X", "importtime", SCRIPT, "--config", DEMO, tmp_path / "rows.jsonl")
@@ -188,6 +189,7 @@ def test_scoring_loads_no_torch_even_with_the_task(run_script: Run, tmp_path: Pa
     assert not imported(done.stderr) & {"torch", "transformers", "trl"}
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_print_what_it_shows(command: Command, tmp_path: Path) -> None:
     """Score and explain the examples of docs/rewards.md, and compare all lines but for the times."""
     page = PAGE.read_text(encoding="utf-8").partition("\n## Score completions")[2].partition("\n## ")[0]

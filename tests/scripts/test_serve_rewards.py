@@ -51,6 +51,7 @@ def test_the_commands_of_the_docs_page_work_while_the_server_still_starts(tmp_pa
     assert 'grpo_verdicts_total{verdict="AC"} 1.0' in metrics
 
 
+@pytest.mark.slow
 def test_every_flag_and_path_of_the_docs_page_exists(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         serve_rewards.main(["--help"])
@@ -91,6 +92,7 @@ def test_recipe_keys_need_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 2 and "--learning_rate" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_rewards_with_where_trainer_are_not_served(tmp_path: Path) -> None:
     rewards: list[dict[str, Any]] = [
         {"name": "answer_format", "where": "http://127.0.0.1:1"},

@@ -36,6 +36,7 @@ def test_a_python_without_the_packages_is_told_how_to_install_them(script: str, 
     assert script != "run_grpo.py" or (done.returncode, done.stderr.count("\n")) == (2, 1), "one line"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_help_imports_nothing_slow(script: str, tmp_path: Path) -> None:
     done = start(script, ("--help",), SLOW, tmp_path)
@@ -43,6 +44,7 @@ def test_help_imports_nothing_slow(script: str, tmp_path: Path) -> None:
     assert all(len(line) <= 80 or line.startswith("    ") for line in done.stdout.splitlines()), "commands are whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "words"),
     [

@@ -343,6 +343,7 @@ def test_of_the_real_easy_problems_as_many_are_left_as_the_page_says(real: Task)
     assert "Outputs are compared by lines (535), yes_no (54), float (7)." in real.notes
 
 
+@pytest.mark.slow
 def test_real_rows_keep_their_tests_apart(real: Task) -> None:
     for row in real.train:
         shown = {test["input"].strip() for test in row["public_tests"]}

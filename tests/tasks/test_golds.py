@@ -81,6 +81,7 @@ CASES: list[tuple[str, Options, Callable[[Path], Path | str] | None, str, Option
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "write", "metric", "reward_options", "answer"), CASES)
 def test_golds_score_1_and_an_empty_answer_0(
     name: str,

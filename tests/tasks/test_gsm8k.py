@@ -151,6 +151,7 @@ def test_the_real_rows_are_split_without_a_loss(gsm8k_folder: Path) -> None:
     assert all(re.fullmatch(r"-?\d+", answer) for answer in task.test["final_answer"])
 
 
+@pytest.mark.slow
 def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
     task = gsm8k(path=str(gsm8k_folder), shots=8, style="chat")
     asked = {question for split in ("train", "validation", "test") for question in task.split(split)["question"]}
@@ -158,6 +159,7 @@ def test_no_shot_is_a_row_of_any_split(gsm8k_folder: Path) -> None:
     assert len(shown) == 8 and not shown & asked
 
 
+@pytest.mark.slow
 def test_nothing_of_a_rows_own_solution_is_in_the_row(gsm8k_folder: Path) -> None:
     lines = (gsm8k_folder / "gsm8k_test.jsonl").read_text(encoding="utf-8").split("\n")
     task = gsm8k(path=str(gsm8k_folder), shots=4)

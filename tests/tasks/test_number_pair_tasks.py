@@ -63,6 +63,7 @@ def test_two_problems_in_three_are_harder_and_sources_are_even(name: str, tasks:
     assert sources.count(first) == sources.count(second)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(name: str, tasks: dict[str, Task]) -> None:
     load = TASKS[name][0]
     again, other = load(validation_rows=200), load(validation_rows=200, seed=43)

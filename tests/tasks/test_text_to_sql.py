@@ -21,6 +21,7 @@ def add(folder: Path, context: str, gold: str) -> None:
         file.write(json.dumps({"sql_prompt": "A bad row?", "sql_context": context, "sql": gold}) + "\n")
 
 
+@pytest.mark.slow
 def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp_path: Path) -> None:
     options = {"path": str(write_questions_on_tables(tmp_path)), "folder": str(tmp_path / "databases")}
     task = text_to_sql(**options)

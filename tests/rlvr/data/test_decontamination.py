@@ -108,6 +108,7 @@ PIECES = ("a b c d e", "f g h i j", "c d e f g h", "a b c d e f g h i j k l", "x
 texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=3).map(" ".join), max_size=6)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(texts, texts, st.integers(5, 8), st.sampled_from([1, 2, 10]))
 def test_the_search_finds_what_the_definition_says(

@@ -33,6 +33,7 @@ def rates(tmp_path: Path) -> str:
     return str(tmp_path / "rates.jsonl")
 
 
+@pytest.mark.slow
 def test_limits_draw_by_the_tasks_seed_and_a_larger_one_adds_rows() -> None:
     few, more = (sums(limit_train=limit, limit_validation=2, limit_test=3) for limit in (5, 10))
     assert (len(few.train), len(few.validation), len(few.test)) == (5, 2, 3)

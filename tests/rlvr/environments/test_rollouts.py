@@ -25,6 +25,7 @@ def begin(workers: EnvironmentWorkers, target: int = 3, number: int = 0) -> Roll
     return workers.begin(0, {"target": target}, seed=(42, 0, number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said", "effect", "why"),
     [
@@ -76,6 +77,7 @@ def test_an_environment_that_fails_by_itself_has_no_reward(
     assert rollout.failed.startswith(said)
 
 
+@pytest.mark.slow
 def test_calls_beyond_the_budget_are_refused_and_the_reward_is_still_given() -> None:
     with EnvironmentWorkers([COUNTER], timeout_s=60, budget_s=3.0, max_output=100) as workers:
         rollout = begin(workers, 1)

@@ -251,12 +251,14 @@ def test_the_cache_is_as_large_as_the_batch_that_is_generated_at_once() -> None:
     assert bytes_of(parts(a_run(per_device_train_batch_size=8, gradient_accumulation_steps=4)), "KV cache") == 4 * one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_the_cache_takes_the_bytes_of_a_real_one(dtype: str) -> None:
     case = real.Case(CONFIG, {"dtype": dtype, "bf16": False})
     assert activations.cache(case.shape, case.setup) == real.cache_bytes(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", real.KINDS)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("checkpointing", [False, True])

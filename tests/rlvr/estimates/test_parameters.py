@@ -96,6 +96,7 @@ def test_an_adapter_is_counted_as_peft_makes_it(settings: dict[str, Any], why: s
     assert counted.count == sum(one.numel() for one in model.parameters() if one.requires_grad), why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["uint8", "bfloat16"])
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("hidden", [256, 384])
@@ -108,6 +109,7 @@ def test_4_bit_weights_take_the_bytes_that_bitsandbytes_takes(hidden: int, neste
     assert packed + scales + 2 * (counted.embeddings + counted.rest) == real.weight_bytes(model)
 
 
+@pytest.mark.slow
 def test_an_architecture_that_is_no_language_model_is_said_so() -> None:
     from transformers import ViTConfig
 

@@ -71,6 +71,7 @@ def by_target(text: str) -> str:
     return "x" * 700  # cut by the length
 
 
+@pytest.mark.slow
 def test_an_evaluation_has_the_conversations_of_training(tmp_path: Path, model: Path) -> None:
     columns = {"target": [3, 4, 5, 6]}
     trainer, recipe = build(
@@ -145,6 +146,7 @@ def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any
     return (*result, engine)
 
 
+@pytest.mark.slow
 def test_an_evaluation_plays_scores_and_keeps_conversations(tmp_path: Path, model: Path) -> None:
     score, records, engine = evaluated(tmp_path, model, [3, 4, 5, 6, -1])
     assert [record["correct"] for record in records] == [True, False, False, False, None]

@@ -66,6 +66,7 @@ def shared(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path / "shared"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -99,6 +100,7 @@ def test_answers_are_scored_anew(measured: Path, shared: Path, monkeypatch: pyte
     assert json.loads((tmp_path / "second" / "evaluation.json").read_text())["base"]["correct"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -151,6 +153,7 @@ def change_weights() -> None:
     save_file({**weights, name: weights[name] * 1.5}, file, metadata={"format": "pt"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -230,6 +233,7 @@ def test_what_no_digest_covers_is_not_shared(words: Sequence[str], why: str, sha
     assert conditions_of() is not None and conditions_of(*words) is None, why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "folder", "why"),
     [
@@ -255,6 +259,7 @@ def test_the_folder_is_in_the_users_cache_by_default(monkeypatch: pytest.MonkeyP
     assert shared_answers.shared_folder() == tmp_path / ".cache" / "grpo-recipes-answers"
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_continues_mixes_no_batches_into_a_set(
     shared: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -299,6 +304,7 @@ def test_a_renamed_set_is_not_read(shared: Path) -> None:
     assert SharedAnswers("another").read() is None
 
 
+@pytest.mark.slow
 def test_an_evaluation_replaces_a_damaged_set(shared: Path, tmp_path: Path) -> None:
     [file] = shared.iterdir()
     whole = file.read_text()
@@ -307,6 +313,7 @@ def test_an_evaluation_replaces_a_damaged_set(shared: Path, tmp_path: Path) -> N
     assert file.read_text() == whole
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_ends_no_run(
     shared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -331,6 +338,7 @@ def test_a_writer_that_is_killed_leaves_no_set(shared: Path, tmp_path: Path) -> 
     assert SharedAnswers("another").read() == LINES
 
 
+@pytest.mark.slow
 def test_runs_that_write_and_read_one_set_at_a_time_see_whole_sets(shared: Path) -> None:
     sizes = [[line] * 2000 for line in LINES]
     ends = threading.Event()

@@ -37,6 +37,7 @@ def refusal(publication: Publication, repo: str = REPO, *, private: bool | None 
     return error.value
 
 
+@pytest.mark.slow
 def test_a_run_is_published_in_one_commit_without_pickles_paths_and_tokens(
     hub: HubServer, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_a_repository_of_the_user_needs_no_namespace(hub: HubServer, run: Path) 
     assert set(hub.repositories) == {REPO}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
@@ -109,6 +111,7 @@ def test_a_text_that_changes_after_the_scan_is_sent_as_it_was_scanned(hub: HubSe
     assert hub.repositories[REPO].files["adapter_config.json"] == scanned
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_cut_in_a_large_file_is_made_again(hub: HubServer, publication: Publication) -> None:
     hub.failures.append(Failure("PUT /lfs", 0))
     publish(publication, REPO, private=None)
@@ -276,6 +279,7 @@ GGUF = b"GGUF\3\0\0\0\x08\0\0\0%\0\0\0\0\0\0\0"  # and the length of a string
 LONG = f"{'words ' * 200}\n" * 2**14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "kind", "line", "why"),
     [

@@ -146,6 +146,7 @@ HEALTHY_RUNS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FAULTY, ids=lambda case: case.why)
 def test_a_faulty_run_has_a_finding_with_its_figure_and_its_fix(case: Case) -> None:
     current = findings(case.lines, settings=case.settings)
@@ -155,6 +156,7 @@ def test_a_faulty_run_has_a_finding_with_its_figure_and_its_fix(case: Case) -> N
     assert any(finding.problem in line for line in summary(case.lines, settings=case.settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("why", "lines"), HEALTHY_RUNS, ids=[why for why, _ in HEALTHY_RUNS])
 def test_a_healthy_run_has_no_finding_at_any_length(why: str, lines: list[Line]) -> None:
     for end in range(1, len(lines) + 1):
@@ -254,6 +256,7 @@ def test_values_that_are_not_finite_numbers_are_ignored(value: Any, why: str) ->
     assert not [one for one in findings([{**line, "reward": value} for line in lines]) if one.level != "note"]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_lines_give_one_line_of_health(data: st.DataObject) -> None:

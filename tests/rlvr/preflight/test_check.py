@@ -23,6 +23,7 @@ def test_a_run_without_problems_has_none() -> None:
     assert found(make_components()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "kind", "key", "why"), cases(__file__, "refused"))
 def test_a_recipe_that_cannot_work_is_refused(settings: dict[str, Any], kind: str, key: str | None, why: str) -> None:
     assert (kind, key) in found(make_components(settings)), why

@@ -31,6 +31,7 @@ def kinds(error: InputError) -> list[str]:
     return [problem.kind for problem in error.problems if problem.level != "note"]
 
 
+@pytest.mark.slow
 def test_a_right_recipe_is_loaded_completely() -> None:
     with prepare_run(load_recipe(DEMO), only_check=True) as run:
         assert run.metrics[""] is run.rewards[0] and run.rewards[0].name == "math_correctness"
@@ -44,6 +45,7 @@ def test_warnings_are_printed_below_the_errors() -> None:
     assert [line.startswith("warning: ") for line in str(error).splitlines()] == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, which computes in bf16")
 def test_without_a_gpu_the_error_says_how_to_train_on_a_cpu() -> None:
     assert "use_cpu: true" in str(refusal(["--use_cpu", "false", "--bf16", "true"]))
@@ -72,6 +74,7 @@ def test_an_optimizer_with_options_is_accepted() -> None:
     check_config(load_recipe(DEMO, ["--optim", "sgd", "--optim_args", "momentum=0.9"]), ())
 
 
+@pytest.mark.slow
 def test_a_component_that_cannot_be_loaded_hides_no_problem_of_another(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("import no_such_module_at_all\n")
     words = ["--model_name_or_path", "./nowhere", "--report_to", "clearml", "--deepspeed", "zero3.json"]
@@ -104,6 +107,7 @@ def test_trl_and_the_reward_trial_run_although_something_else_is_wrong(tmp_path:
     assert {"lora-on-head", "reward-failed"} <= set(kinds(error)) and str(error).count("optim is 'bogus'") == 1
 
 
+@pytest.mark.slow
 def test_one_mistake_is_reported_once() -> None:
     """TRL refuses an incomplete batch too, in other words."""
     assert kinds(refusal(["--num_generations", "7", "--generation_batch_size", "64"])) == ["incomplete-group"]
@@ -124,6 +128,7 @@ def test_a_recipe_with_errors_in_its_text_is_checked_as_far_as_possible() -> Non
     assert not new and "per_device_train_batch_size" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_right_recipe_brings_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()

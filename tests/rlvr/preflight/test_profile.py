@@ -57,6 +57,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"code": code, "lines": lines, "files": list(place.rglob("*"))}
 
 
+@pytest.mark.slow
 def test_a_profile_leaves_nothing(printed: dict[str, Any]) -> None:
     assert printed["code"] == 0 and printed["files"] == []
 
@@ -96,6 +97,7 @@ def test_a_profile_fits_80_columns_without_being_wrapped(printed: dict[str, Any]
     assert [line for line in printed["lines"][start:] if len(line) > 80 and not line.startswith(texts)] == []
 
 
+@pytest.mark.slow
 def test_a_constant_total_is_an_error_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "rewards"
     own.mkdir()
@@ -107,6 +109,7 @@ def test_a_constant_total_is_an_error_and_leaves_nothing(tmp_path: Path, capsys:
     assert [path.name for path in tmp_path.iterdir()] == ["rewards"]
 
 
+@pytest.mark.slow
 def test_a_profile_ends_after_the_step_that_passes_its_minutes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def website() -> Iterator[str]:
         site.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "key", "names", "parts", "why"),
     [
@@ -87,6 +88,7 @@ def test_a_check_names_a_service_that_cannot_be_used_at_once(
     assert all(part in problem.message for part in (where, *parts)), problem.message
 
 
+@pytest.mark.slow
 def test_a_file_that_differs_on_the_server_is_one_counted_warning(
     server: RewardServer, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_server_that_restarts_with_another_file_in_another_folder_is_named(
     assert warning.startswith("warning: ") and server.url in warning and str(here) in warning
 
 
+@pytest.mark.slow
 def test_a_check_warns_of_a_living_run_in_the_output_folder(tmp_path: Path) -> None:
     recipe = load_recipe("recipes/demo-arithmetic.yaml", ["--output_dir", str(tmp_path / "run")])
     with locked_by_another_process(tmp_path / "run") as other, prepare_run(recipe, only_check=True) as run:

@@ -26,6 +26,7 @@ def text_of(path: Path) -> str:
     return re.sub(r"\s+", " ", read(path).text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "two", "label", "words", "why"),
     [
@@ -105,6 +106,7 @@ def test_different_evaluations_are_not_compared(change: dict[str, Any], phrase: 
     assert phrase in text_of(write_comparison(runs)), why
 
 
+@pytest.mark.slow
 def test_an_incomplete_run_is_compared_by_its_remaining_parts(tmp_path: Path) -> None:
     runs = pair(tmp_path, [True] * 5, [True] * 5)
     for name in ("evaluation.json", "metrics.jsonl", "run.json"):
@@ -114,6 +116,7 @@ def test_an_incomplete_run_is_compared_by_its_remaining_parts(tmp_path: Path) ->
     assert "one: 0.1 → 0.4; two: –" in text
 
 
+@pytest.mark.slow
 def test_runs_of_the_same_name_are_shown_with_their_paths(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name / "run", base=[False], trained=[True]) for name in ("a", "b")]
     assert "a/run and b/run" in text_of(write_comparison(runs, tmp_path / "page.html"))

@@ -272,6 +272,7 @@ def test_notes_and_state_are_on_the_page(run_dir: Path) -> None:
     assert "run.json is missing or can't be read" in text and "No training step has been logged." in text
 
 
+@pytest.mark.slow
 def test_findings_are_on_the_page_with_their_fix(run_dir: Path) -> None:
     log = run_dir / "metrics.jsonl"
     line = json.loads(log.read_text().splitlines()[0])
@@ -333,6 +334,7 @@ def test_ids_are_unique_and_every_reference_has_a_target(page_path: Path) -> Non
     assert targets <= set(ids)
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_page(run_dir: Path, drawn: dict[str, str]) -> None:
     first = write_report(run_dir).read_bytes()
     drawn.clear()
@@ -358,6 +360,7 @@ def test_a_long_run_with_long_completions_stays_small(tmp_path: Path) -> None:
 # ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "end"), [(0.5, b""), (0, b""), (0, b"\xff\xfe\x00\x01"), (0, b'{"step": "x"}')])
 def test_no_half_written_or_foreign_file_stops_the_report(run_dir: Path, share: float, end: bytes) -> None:
     for path in sorted(path for path in run_dir.rglob("*") if path.is_file()):
@@ -370,6 +373,7 @@ def test_no_half_written_or_foreign_file_stops_the_report(run_dir: Path, share: 
 HUGE = f'{{"step": 6, "time": 1e299, "reward": 1{"0" * 400}, "entropy": true, "grad_norm": 1e308}}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change", "words", "why"),
     [

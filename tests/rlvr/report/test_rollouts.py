@@ -50,6 +50,7 @@ def run_of(tmp_path: Path) -> RunRecord:
     return read_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_short_run_is_packed_completely(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", base=[False] * 3, trained=[True, True, None])
     data = carried(write_report(folder))

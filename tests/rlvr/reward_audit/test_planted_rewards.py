@@ -229,6 +229,7 @@ def test_the_shipped_rewards_for_programs_pay_only_for_the_form() -> None:
     assert findings.cheapest.earnings.paid[1] == pytest.approx(0.2) and findings.cheapest.earnings.share < 0.25
 
 
+@pytest.mark.slow
 def test_a_guess_is_no_attack() -> None:
     def letter(completions: list[str], final_answer: list[str], **kwargs: Any) -> list[float]:
         return [float(text.strip() == gold) for text, gold in zip(completions, final_answer, strict=True)]
@@ -246,6 +247,7 @@ def test_prompts_that_hold_their_answers_are_found() -> None:
     assert findings.verdict == "broken" and findings.cheapest is not None and findings.cheapest.is_leak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "why"),
     [

@@ -29,6 +29,7 @@ def code(*programs: str) -> list[str]:
     return [f"```python\n{program}\n```" for program in programs]
 
 
+@pytest.mark.slow
 def test_completions_are_scored_by_the_named_rewards(server: RewardServer) -> None:
     content = {
         "rewards": ["code_execution", {"name": "math_correctness"}],
@@ -225,6 +226,7 @@ def test_openapi_describes_every_field(server: RewardServer) -> None:
     assert not bare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/score", "/judge"])
 def test_any_body_gets_a_status_of_the_openapi_description(server: RewardServer, path: str) -> None:
     whole = server.get("/openapi.json")[1]

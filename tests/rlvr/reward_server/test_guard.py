@@ -59,6 +59,7 @@ def held(**more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {KEY}", **more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header", "status", "why"),
     [
@@ -205,6 +206,7 @@ def test_a_slow_request_gets_408() -> None:
     assert asyncio.run(run()) == 408
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("headers", "status", "why"),
     [

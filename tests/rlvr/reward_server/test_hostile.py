@@ -28,6 +28,7 @@ def first_line(server: RewardServer, head: str, body: bytes = b"") -> str:
         return line.recv(1000).decode().splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "status", "why"),
     [

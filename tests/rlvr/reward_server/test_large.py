@@ -34,6 +34,7 @@ def peak_mb(server: RewardServer) -> float:
     return max(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "content", "status", "named", "why"),
     [

@@ -122,6 +122,7 @@ async def connect(within: ServerState) -> tuple[asyncio.Server, tuple[str, int]]
     return serving, listener.getsockname()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "answered", "why"),
     [

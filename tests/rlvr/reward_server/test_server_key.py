@@ -19,6 +19,7 @@ from tests.support.reward_servers import RewardServer
 KEY = "a-key-of-the-tests-0123"
 
 
+@pytest.mark.slow
 def test_a_server_makes_a_key_that_runs_on_this_machine_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GRPO_REWARDS_KEY", raising=False)
@@ -65,6 +66,7 @@ def test_a_made_key_that_other_users_can_read_is_refused(tmp_path: Path, monkeyp
         server_key.server_key(None)
 
 
+@pytest.mark.slow
 def test_the_key_is_in_no_environment_of_the_server(tmp_path: Path) -> None:
     with RewardServer("--rewards", "answer_format", env={"GRPO_REWARDS_KEY": KEY}) as server:
         assert server.get("/rewards", Authorization=f"Bearer {KEY}")[0] == 200
@@ -77,6 +79,7 @@ def test_the_key_is_in_no_environment_of_the_server(tmp_path: Path) -> None:
             assert KEY.encode() not in Path(f"/proc/{process}/environ").read_bytes()
 
 
+@pytest.mark.slow
 def test_wrong_keys_are_logged_seldom_and_without_the_key() -> None:
     with RewardServer("--judge_only", env={"GRPO_REWARDS_KEY": KEY}) as server:
         for _ in range(30):

@@ -10,6 +10,7 @@ from rlvr.sagemaker.account import current_role
 REGION = "us-east-1"
 
 
+@pytest.mark.slow
 def test_on_a_sagemaker_notebook_the_current_role_is_the_notebooks(
     empty_account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_submit_sends_the_plans_request_and_uploads_all_that_it_names(
     assert uploaded["Body"].read() == packed_file.source.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_job_is_found_by_its_name_or_folder_and_from_another_folder(
     planned: plan.JobPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +285,7 @@ def log(name: str, stream: str, *lines: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_each_line_of_each_host_is_shown_once_also_after_the_end(planned: plan.JobPlan) -> None:
     submitted = submission.submit(planned)
     set_status(submitted.name, "InProgress")
@@ -485,6 +487,7 @@ def test_a_folder_without_a_job_record_is_not_deleted(planned: plan.JobPlan) -> 
     assert cleanup.find_resources([dataclasses.replace(submitted, root=f"s3://{BUCKET}/theirs")]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "both", "deleted", "why"),
     [

@@ -118,12 +118,14 @@ def test_a_refused_request_leaves_nothing_in_the_bucket(plan: JobPlan, requests:
     assert not Path("runs/demo/job.json").exists()
 
 
+@pytest.mark.slow
 def test_a_plan_with_problems_has_no_trainer(empty_account: str) -> None:
     with planned(instance_type="ml.g6e.12xlarge") as plan, pytest.raises(InputError) as caught:
         model_trainer(plan)
     assert caught.value.kind == "idle-hosts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [ALONE], indirect=True)
 def test_without_the_sdk_the_error_names_the_extra(plan: JobPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sagemaker.train", None)

@@ -48,6 +48,7 @@ def call_plan(call_main: Run, no_aws: None) -> Run:
     return functools.partial(call_main, sagemaker.main, "plan", cwd=REPOSITORY)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_aws")
 def test_a_plan_is_complete_without_aws() -> None:
     with make_plan(DEMO, [*SETTINGS, "--sagemaker.instance_type", "ml.m5.xlarge"]) as plan:
@@ -102,6 +103,7 @@ def test_a_key_in_its_short_and_its_long_form_is_refused(call_plan: Run, words: 
     assert run.returncode == 2 and "--instance_type is short for --sagemaker.instance_type" in run.stderr, run.stderr
 
 
+@pytest.mark.slow
 def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignored() -> None:
     on_a_gpu = ["--sagemaker.instance_type", "ml.g5.xlarge", "--use_cpu", "false", "--max_completion_length", "4000"]
     words = [*SETTINGS, *on_a_gpu, "--per_device_train_batch_size", "2048"]
@@ -112,6 +114,7 @@ def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignore
         assert plan.problems == []
 
 
+@pytest.mark.slow
 def test_a_profile_is_a_short_job_of_its_own() -> None:
     words = [*SETTINGS, *SMALL, "--sagemaker.checkpoints", "s3://bucket/mine", "--save_strategy", "steps"]
     words += ["--sagemaker.spot", "true", "--sagemaker.max_wait_s", "90000"]
@@ -157,6 +160,7 @@ SECRETS = {
 NO_SECRETS = {"TOKENIZERS_PARALLELISM": "false", "PROXY": "http://proxy:8080/@x", "MAX_TOKENS": "8"}
 
 
+@pytest.mark.slow
 def test_each_secret_in_the_request_is_a_problem_that_does_not_repeat_it() -> None:
     words = [*SETTINGS, *SMALL, "--sagemaker.tags", f"{{note: hf_{'aB3' * 12}, deploy-token: hunter22}}"]
     words += ["--sagemaker.environment", json.dumps({**SECRETS, **NO_SECRETS})]
@@ -176,6 +180,7 @@ def test_a_job_reads_the_key_of_reward_servers_outside_of_it_from_a_secret() -> 
         assert plan.request["Environment"]["GRPO_REWARDS_KEY_SECRET_ARN"] == KEY_SECRET
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("instance", "words", "warns"),
     [
@@ -192,6 +197,7 @@ def test_an_instance_whose_gpus_emulate_bfloat16_is_a_warning(instance: str, wor
         assert any("warning" in line and "bfloat16" in line for line in plan.lines()) == warns
 
 
+@pytest.mark.slow
 def test_studios_role_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "STUDIO_METADATA", tmp_path / "metadata.json")
     (tmp_path / "metadata.json").write_text(json.dumps({"ExecutionRoleArn": "arn:aws:iam::1:role/s"}), encoding="utf-8")

@@ -50,6 +50,7 @@ def test_contradictions_between_rewards_and_instance_groups_are_problems(
     assert [problem.kind for problem in problems] == ([] if kind is None else [kind]), (why, problems)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "installed", "why"),
     [

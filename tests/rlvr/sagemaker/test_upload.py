@@ -137,17 +137,20 @@ def test_the_data_of_each_task_of_a_mixture_is_uploaded(tmp_path: Path, working_
     assert [part.label for part in job.tasks] == ["one", "other"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["openai/gsm8k", "AI-MO/NuminaMath-1.5", "someone/rows-v0.2-clean"])
 def test_a_dataset_of_the_hub_is_not_uploaded(tmp_path: Path, dataset: str) -> None:
     files = packed(tmp_path, ["--task", f"{{name: jsonl, path: {dataset}}}"])
     assert files.recipe.tasks[0].options["path"] == dataset and not files.problems
 
 
+@pytest.mark.slow
 def test_missing_data_is_a_problem(tmp_path: Path, working_folder: Path) -> None:
     (problem,) = packed(tmp_path, ["--task", "{name: jsonl, path: row.jsonl}"]).problems
     assert (problem.kind, problem.key, problem.path) == ("file-not-found", "task.path", "row.jsonl")
 
 
+@pytest.mark.slow
 def test_a_reward_file_is_uploaded_and_renamed_in_the_recipe(tmp_path: Path, working_folder: Path) -> None:
     (working_folder / "mine.py").write_text(REWARD, encoding="utf-8")
     rewards = "[{name: mine.py, weight: 1}, {name: math_correctness, gate: mine.py}]"
@@ -159,6 +162,7 @@ def test_a_reward_file_is_uploaded_and_renamed_in_the_recipe(tmp_path: Path, wor
     assert not files.problems
 
 
+@pytest.mark.slow
 def test_a_reward_in_the_working_folder_takes_precedence_over_the_projects(
     tmp_path: Path, working_folder: Path
 ) -> None:
@@ -189,6 +193,7 @@ def test_a_model_of_the_hub_is_not_uploaded(tmp_path: Path) -> None:
     assert not [file.name for file in files.files if file.name.startswith("models/")]
 
 
+@pytest.mark.slow
 def test_mlflow_is_used_only_with_a_server(tmp_path: Path) -> None:
     alone = packed(tmp_path / "a")
     assert alone.recipe.settings["report_to"] == "none"

@@ -29,6 +29,7 @@ def test_a_weak_sandbox_is_refused_unless_it_is_allowed() -> None:
         assert verdicts(ADD, tests=SUMS, allow_weak_sandbox=True) == ["AC", "AC"]
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_if_the_compiler_is_not_confined() -> None:
     with capabilities_without("landlock", "chroot", "user") as capabilities:
         assert capabilities.level == "sealed"
@@ -39,6 +40,7 @@ def test_nothing_is_compiled_if_the_compiler_is_not_confined() -> None:
         assert verdicts(ADD_CPP, language="cpp", tests=SUMS, allow_weak_sandbox=True) == ["AC", "AC"]
 
 
+@pytest.mark.slow
 def test_without_landlock_the_compiler_runs_in_its_own_root(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can change the root")

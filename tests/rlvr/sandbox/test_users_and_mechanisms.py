@@ -72,6 +72,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the container's filter is written for x86-64")
 
 
+@pytest.mark.slow
 @needs_root
 @on_x86
 @pytest.mark.parametrize("off, level", [("", "strong"), ("landlock", "strong"), ("landlock chroot user", "sealed")])

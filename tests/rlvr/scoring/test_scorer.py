@@ -224,6 +224,7 @@ def test_a_failure_of_the_whole_batch_is_reported_once(
     assert (fault.row, fault.status) == (None, kind) and told in fault.message, why
 
 
+@pytest.mark.slow
 def test_a_batch_ends_within_its_timeout_and_rows_that_were_not_reached_are_unavailable(puppets: Path) -> None:
     with scorer(puppets, "puppet", timeout_s=0.5, batch_timeout_s=1.5) as scoring:
         said(scoring, ["fine"])
@@ -426,6 +427,7 @@ def test_what_functions_log_is_logged_once_and_in_the_order_of_the_rewards(puppe
     assert metrics == [("logs/length", 2.0), ("logs_too/count", 2.0)]
 
 
+@pytest.mark.slow
 def test_a_worker_draws_the_same_numbers_for_the_same_step_and_others_for_another(puppets: Path) -> None:
     random.seed(5)
     before = random.getstate()
@@ -472,6 +474,7 @@ def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str,
         assert (then.values[1] == now.values[1]) == (whom == "worker")
 
 
+@pytest.mark.slow
 def test_a_worker_is_kept_from_batch_to_batch_and_signals_leave_it_cold(puppets: Path) -> None:
     with scorer(puppets, "process", options={"sleep_s": 0.3}) as scoring:
         first = said(scoring, ["own", "parent"])
@@ -491,6 +494,7 @@ def test_nothing_is_left_after_close(puppets: Path) -> None:
     wait_until(lambda: not any(map(runs, pids)))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_the_caller_is_killed(puppets: Path) -> None:
     program = f"""
 import sys, os, signal, threading

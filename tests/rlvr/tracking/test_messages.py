@@ -30,6 +30,7 @@ def test_a_password_in_a_message_is_redacted(monkeypatch: pytest.MonkeyPatch) ->
     assert redact(words, "http://u:hush-hush@host") == "401 for u with password …, token … at http://host/x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("uri", "words", "why"),
     [

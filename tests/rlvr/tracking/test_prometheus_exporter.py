@@ -142,6 +142,7 @@ def test_the_status_is_that_of_run_json(tmp_path: Path, content: str, status: st
     assert found[named("step")] == 1
 
 
+@pytest.mark.slow
 @given(figures=st.dictionaries(st.text(), st.none() | st.floats() | st.integers(-(2**70), 2**70), max_size=8))
 def test_any_key_gives_a_valid_page(tmp_path_factory: pytest.TempPathFactory, figures: dict[str, float | None]) -> None:
     folder = tmp_path_factory.mktemp("runs")

@@ -88,6 +88,7 @@ def test_a_draw_is_the_same_on_every_rank_and_another_with_another_seed() -> Non
     assert ds.FreshPrompts(100, 3).draw(20, {5}) != ds.FreshPrompts(100, 4).draw(20, {5})
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.lists(st.tuples(st.integers(0, 8), st.sets(st.integers(0, 12))), max_size=8))
 def test_a_draw_holds_no_excluded_row_and_no_row_twice(rows: int, draws: list[tuple[int, set[int]]]) -> None:
     fresh = ds.FreshPrompts(rows, seed=0)
@@ -169,6 +170,7 @@ def first_rounds(draw: st.DrawFn) -> tuple[int, list[list[int]]]:
     return rows, [list(batch[rank * groups : (rank + 1) * groups]) for rank in range(world)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(first_rounds(), st.integers(0, 4))
 @example((5, [[0], [2], [3]]), 2)  # two fresh prompts for three ranks

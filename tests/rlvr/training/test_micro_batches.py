@@ -99,6 +99,7 @@ def difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "may_sort", "why"), LOSSES, ids=[str(case[0]) for case in LOSSES])
 def test_a_step_has_trls_gradient(
     trainer: RecipeTrainer,
@@ -120,6 +121,7 @@ def test_a_step_has_trls_gradient(
         assert difference(gradient(trainer, ours(generation)), expected) > 1e-3, "it could be sorted after all"
 
 
+@pytest.mark.slow
 def test_the_load_balance_of_experts_has_trls_gradient(tmp_path: Path) -> None:
     AutoTokenizer.from_pretrained(TINY).save_pretrained(tmp_path / "model")
     torch.manual_seed(0)

@@ -37,6 +37,7 @@ def values(recipe: Recipe) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in fields(config)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_written_recipe_is_the_same_recipe(path: Path, tmp_path: Path) -> None:
     recipe = load_recipe(path, CPU)

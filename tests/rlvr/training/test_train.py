@@ -189,6 +189,7 @@ def test_rollouts_take_nothing_from_the_models_own_generation_settings(tmp_path:
     assert saved.suppress_tokens == digits, "the model keeps them for its users"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -478,6 +479,7 @@ class Generations(TrainerCallback):
         self.happened.append(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "pattern"),
     [
@@ -551,6 +553,7 @@ def test_a_run_in_which_no_row_was_scored_is_an_error(tmp_path: Path) -> None:
     assert caught.value.kind == "nothing-scored" and "longer_is_better" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_long_run_in_which_no_row_is_scored_is_ended_early(tmp_path: Path) -> None:
     trainer, recipe, _ = build(tmp_path, never_says, settings={"max_steps": 50, "max_completion_length": 2})
     with pytest.raises(RewardError, match="10 generations.*never_says"):
@@ -704,6 +707,7 @@ def test_the_best_checkpoint_outlives_newer_ones_and_is_loaded_at_the_end(tmp_pa
     assert all(torch.equal(held[name].cpu(), tensor) for name, tensor in saved.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "said"),
     [
@@ -824,6 +828,7 @@ def test_a_resumed_metrics_file_has_no_repeats_and_lost_steps_are_named(
     assert steps == [*kept, 3] and read_metrics(path)[-1]["reward"] is None
 
 
+@pytest.mark.slow
 def test_losses_differ_only_by_how_they_average_until_the_policy_has_changed(tmp_path: Path) -> None:
     """docs/algorithms.md says so. At the second update of a generation each has a gradient of its own."""
 

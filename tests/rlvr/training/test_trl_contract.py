@@ -160,6 +160,7 @@ def test_no_public_name_of_ours_replaces_one_of_trl() -> None:
     assert {name for name in ours if not name.startswith("_") and hasattr(GRPOTrainer, name)} == overridden
 
 
+@pytest.mark.slow
 def test_no_attribute_of_ours_replaces_one_that_trl_sets() -> None:
     """Such as TRL's `environments`, the objects of a batch. vLLM's are replaced on purpose (`generate_with`)."""
 

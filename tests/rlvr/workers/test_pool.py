@@ -84,6 +84,7 @@ def test_results_come_in_the_order_of_the_items(pool: WorkerPool) -> None:
     assert pool.map([], timeout_s=1.0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("item", "status", "why"),
     [

@@ -40,6 +40,7 @@ def problems() -> dict[str, tuple[ProblemStatement, list[dict[str, str]]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_rule_for_several_answers_errs_as_often_as_the_page_says(problems: dict) -> None:
     said = {
         number

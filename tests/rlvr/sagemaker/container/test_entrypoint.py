@@ -241,6 +241,7 @@ def test_the_leader_does_not_wait_for_a_judge_that_is_gone(
         entrypoint._wait_for_hosts(["127.0.0.1"], entrypoint.JUDGE_PORT, "serve rewards", leader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("secret", "expected", "why"),
     [

@@ -123,6 +123,7 @@ def test_the_containers_exit_code_is_the_commands(start: Start, command: str, co
     assert (container.ml / "output" / "failure").exists() == (code != 0), "a failure always has a reason"
 
 
+@pytest.mark.slow
 def test_orphans_are_reaped(start: Start) -> None:
     zombies = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
     container = start(f"exec {ONE} /bin/bash -c '(sleep 0.2 & ) ; (sleep 0.3 & ); sleep 2; echo zombies: $({zombies})'")

@@ -60,6 +60,7 @@ class SubprocessBackend(RewardBackend):
         return CallResult(**json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_a_new_backend_scores_a_batch_with_the_failures_and_masks_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_remote_batch_has_the_values_failures_and_logs_of_a_local_one(
     assert outcome(puppets, name, completions, server.url) == outcome(puppets, name, completions, None), why
 
 
+@pytest.mark.slow
 def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, server: RewardServer) -> None:
     columns = {"number": [float("nan")], "table": [{"a": [1, 2.5, "\ud800", True]}], "other": [None]}
     with scorer(puppets, "as_sent", server.url, {"times": 2.5}) as scoring:
@@ -112,6 +113,7 @@ def test_a_column_is_encoded_once_and_may_hold_nan() -> None:
         Batch({"prompts": ["a"]}, 3).encode(["prompts"], "json")
 
 
+@pytest.mark.slow
 def test_a_program_runs_once_for_all_rewards_of_a_server(server: RewardServer) -> None:
     program = "```python\nimport time\ntime.sleep(1)\nprint(int(input()) + 1)\n```"
     metrics: dict[str, float] = {}

@@ -96,6 +96,7 @@ def test_a_server_that_dies_during_a_batch_costs_only_time(server: RewardServer,
     assert set(begun(tmp_path)) == {str(row) for row in range(12)}
 
 
+@pytest.mark.slow
 def test_a_request_with_a_lost_reply_is_sent_again(recipe: Path, tmp_path: Path, server: RewardServer) -> None:
     """Between the two stands somebody who loses the first answer to a request for scores."""
     with _Losing(server.port) as line, scorer(recipe, line.url, seconds=0.1) as scoring:
@@ -156,6 +157,7 @@ def test_a_server_of_another_recipe_is_reported_at_once(server: RewardServer) ->
     assert "--config" in scored.failures[0].message
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_larger_than_a_request_may_be_goes_in_several(recipe: Path, tmp_path: Path) -> None:
     with RewardServer("--config", recipe, "--max_rows", "5") as server, scorer(recipe, server.url) as scoring:
         scored = score(scoring, tmp_path, 12)

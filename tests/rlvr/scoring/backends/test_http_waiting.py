@@ -192,6 +192,7 @@ def tls(server: RewardServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     started.listening.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "fix", "why"),
     [("server", "http://", "a server without TLS"), ("tls", "SSL_CERT_FILE", "self-signed")],
@@ -229,6 +230,7 @@ def locked() -> Iterator[RewardServer]:
         yield started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "state", "why"), [(None, "none is set", "forgotten"), ("another-key-0123456", "another one", "an old one")]
 )
@@ -247,6 +249,7 @@ def test_a_key_that_is_missing_or_wrong_names_the_variable_to_set(
         assert "the-key-of" not in failure.message and "another-key" not in failure.message
 
 
+@pytest.mark.slow
 def test_one_of_two_that_comes_up_with_other_rewards_is_named_for_that(
     server: RewardServer, free_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

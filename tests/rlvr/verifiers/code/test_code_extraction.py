@@ -295,6 +295,7 @@ def test_lone_surrogates_stay_in_the_program() -> None:
     assert extract_program(fenced("s = '\ud800\x00'\n"), language="python").program == "s = '\ud800\x00'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -330,6 +331,7 @@ def test_repeated_markup_is_parsed_in_linear_time(piece: str, around: tuple[str,
     assert time.process_time() - started < 1.5
 
 
+@pytest.mark.slow
 def test_a_program_of_ten_megabytes_is_read() -> None:
     code = "x = 1  # ```\n" * 800_000
     started = time.process_time()

@@ -149,6 +149,7 @@ def from_json(value: Any) -> Any:
     return {key: from_json(item) for key, item in value.items()} if type(value) is dict else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comparison", VALUE_COMPARISONS)
 @given(value=PLAIN)
 @example(value=[[], (), []])
@@ -198,6 +199,7 @@ def test_the_fault_says_where_a_value_differs() -> None:
     assert value_fault(1, Everything()) == "a value of type Everything is no plain value"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "got", [10**10_000, "x" * 100_000, [[0]] * 100_000, {"x" * 1000: 1}, NAN, b"\0" * 999], ids=type
 )
@@ -211,6 +213,7 @@ def test_a_fault_of_a_value_is_short_and_printable(got: Any) -> None:
 SAME_HASH = 2**61 - 1  # integers that differ by it have one hash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expected", "got", "comparison", "why"),
     [

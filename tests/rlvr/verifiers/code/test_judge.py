@@ -98,6 +98,7 @@ def test_compiler_messages_do_not_name_the_working_folder() -> None:
     assert "grpo-recipes-" not in judgement.compile_output
 
 
+@pytest.mark.slow
 def test_the_compile_time_is_limited() -> None:
     slow = "constexpr int f(int n) { int s = 0; for (int i = 0; i < n; i++) s ^= i; return s; }\n"
     slow += "\n".join(f"static_assert(f({200_000 + i}) >= 0);" for i in range(100))
@@ -148,6 +149,7 @@ ASSERTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program, test, verdict, why", ASSERTS, ids=[row[-1] for row in ASSERTS])
 def test_asserts(program: str, test: str, verdict: str, why: str) -> None:
     assert verdicts(program, tests=[{"assert": test}], limits=Limits(time_s=1, wall_s=20)) == [verdict]

@@ -193,6 +193,7 @@ def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_closing_removes_the_working_folder(temporary_folder: Path) -> None:
     assert verdicts(ADD_CPP, language="cpp", tests=SUMS) == ["AC", "AC"]
     assert list(temporary_folder.glob("grpo-recipes-compile-*"))
@@ -201,6 +202,7 @@ def test_closing_removes_the_working_folder(temporary_folder: Path) -> None:
     assert verdicts(ADD, tests=SUMS) == ["AC", "AC"]
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_only_its_owner_reaches_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +269,7 @@ def test_a_disk_that_is_full_for_moments_makes_no_right_program_wrong(disk: Path
     assert verdicts(f"{ADD_CPP}// at last", language="cpp", tests=SUMS) == ["AC", "AC"]
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_judge_is_removed_by_the_next(temporary_folder: Path) -> None:
     left = temporary_folder / "grpo-recipes-compile-abcd1234"
     left.mkdir()
@@ -318,6 +321,7 @@ def test_the_pause_of_a_machine_is_no_idle_time() -> None:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["zygote.py", "watchdog.py"])
 def test_a_killed_process_of_the_judge_is_replaced(script: str) -> None:
     program = f"import time\ntime.sleep(0.2)\n{ADD}"  # so long that the watchdog looks

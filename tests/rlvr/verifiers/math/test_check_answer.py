@@ -178,6 +178,7 @@ FORMS = (
 )
 
 
+@pytest.mark.slow
 @given(NUMBERS, st.sampled_from(FORMS), st.sampled_from(["", ","]), st.sampled_from(["-", "−"]))
 @settings(max_examples=300)
 def test_a_number_verifies_against_itself_and_no_other(
@@ -198,6 +199,7 @@ def test_no_completion_raises(text: str) -> None:
     check_answer(f"The answer is {text}", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bomb",
     [
@@ -232,6 +234,7 @@ def test_no_completion_takes_long(bomb: str) -> None:
     assert time.process_time() - start < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["\n", "so ", "####x", "####x\n", "\u00a0", "\\boxed{", "$", "1234567890"])
 @pytest.mark.parametrize(
     ("before", "behind", "right", "why"),
@@ -291,6 +294,7 @@ RENDERINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rendering", RENDERINGS)
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_solutions_of_gsm8k_are_right_for_their_own_row_and_wrong_for_the_next(split: str, rendering: str) -> None:
@@ -304,6 +308,7 @@ def test_solutions_of_gsm8k_are_right_for_their_own_row_and_wrong_for_the_next(s
             assert check_answer(completion, next_gold).correct is False, (completion, next_gold)
 
 
+@pytest.mark.slow
 def test_natural_sentences_around_the_answers_of_gsm8k_are_read_and_with_other_numbers_are_wrong() -> None:
     if not (DATA / "gsm8k_train.jsonl").is_file():
         pytest.skip("the real GSM8K is not here (gsm8k_train.jsonl in ../shared/data)")

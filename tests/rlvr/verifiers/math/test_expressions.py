@@ -17,6 +17,7 @@ from tests.support.answer_cases import ATTACKS, BOMBS, NOT_STATED, RIGHT, STATED
 from tests.support.cases import cases
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "gold", "why"), RIGHT)
 def test_one_meaning_in_two_spellings_is_right(answer: str, gold: str, why: str) -> None:
     verdict = check_answer(f"So it is\n\\[ \\boxed{{{answer}}} \\]", gold)
@@ -74,6 +75,7 @@ def test_one_row_cannot_take_the_time_of_the_others(completion: str) -> None:
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:24])
 @pytest.mark.parametrize("gold", ["42", r"\sqrt{2}"])
 def test_no_answer_stalls_the_verifier(bomb: str, gold: str) -> None:
@@ -125,6 +127,7 @@ def test_every_gold_verifies_against_itself() -> None:
     assert [gold for gold, verdict in zip(golds, verdicts, strict=True) if verdict.correct is not True] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 8))
 def test_the_points_of_a_comparison_are_fixed_and_have_all_signs(count: int) -> None:
     from rlvr.verifiers.math.symbolic import draw_points
