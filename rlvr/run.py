@@ -39,6 +39,7 @@ from rlvr.preflight.prepare import prepare_run
 from rlvr.report.page import write_report
 from rlvr.report.run_reader import read_run
 from rlvr.scoring.source_files import digest_of_file, imported_digests
+from rlvr.tracking import final_results
 from rlvr.tracking.live_trackers import close_trackers
 from rlvr.tracking.mlflow_tracker import make_tracker
 from rlvr.training import launch
@@ -98,9 +99,7 @@ class Stages:
     """
 
     def __init__(self, prepared: PreparedRun, stop: StopRequest) -> None:
-        from rlvr.training import (
-            train as train_module,
-        )  # imports TRL's trainer, which takes seconds: only after all checks
+        from rlvr.training import train as train_module  # imports TRL's trainer for seconds: only after all checks
 
         self.train_module = train_module
         self.recipe, self.prepared, self.stop = prepared.recipe, prepared, stop
@@ -115,6 +114,7 @@ class Stages:
             self.folder, prepared.identity, self.is_main, reward_files=digests, imported_files=imported, origin=origin
         )
         self.tracker = make_tracker(self.recipe) if self.is_main else None
+        self.senders: final_results.Senders = {}
         self.results: dict[str, Any] = {}
         self.sampled: SampledGroups
 
@@ -145,6 +145,7 @@ class Stages:
             self.stop.raise_if_requested()  # its exception may be lost: console.remembered_interrupts
             if not resumption.saved:
                 self.train()
+            self.senders = final_results.start_senders(self.folder) if self.is_main else {}
             self.measure_trained()
             self.stop.raise_if_requested()
             self.report()
@@ -165,7 +166,7 @@ class Stages:
             if self.tracker is not None:
                 self.tracker.close(outcome, timeout_s=30 if outcome == "FINISHED" else 10)
             if self.is_main:
-                close_trackers(self.recipe, outcome)
+                close_trackers(self.recipe, outcome, self.senders)
             self.stop.restore_handlers()
         prepared.state.destroy_process_group()
         publishes = self.is_main and self.recipe.settings.get("push_to_hub")

@@ -8,7 +8,9 @@ are those of the environment; MLflow's default is the store next to the run.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +35,7 @@ RUN_FILES = ("versions.json", "metrics.jsonl", "result.json")
 COPIED_FILES = ("recipe.yaml", "failure.txt")  # without secrets
 TIMEOUT_S = 120.0
 NAMES = {"mlflow": "MLflow", "wandb": "W&B"}
+Senders = Mapping[str, subprocess.Popen[str]]  # by the tracker's name
 
 
 @dataclass(frozen=True)
@@ -67,55 +70,87 @@ def _figures(part: Measured | Average, prefix: str) -> Iterator[tuple[str, float
             yield f"{prefix}/{name}_high", float(figure.interval.high)
 
 
-def add_results(run_dir: Path, folder: Path, *, has_ended: bool = False) -> list[str]:
+def start_senders(run_dir: Path, started: Senders | None = None) -> Senders:
+    """Start a process for each tracker of a run. It imports the tracker's client, which takes seconds, and waits."""
+    senders = dict(started or {})
+    for name in NAMES:
+        if name not in senders and tracked_run(run_dir, name):
+            with contextlib.suppress(OSError):  # `add_results` says what is not sent
+                senders[name] = _start(name, run_dir)
+    return senders
+
+
+def stop_senders(senders: Senders) -> None:
+    """End processes that have nothing to send."""
+    for process in senders.values():
+        with process:
+            process.kill()
+
+
+def add_results(run_dir: Path, folder: Path, *, has_ended: bool = False, senders: Senders | None = None) -> list[str]:
     """Send the results in a folder to the run of a run directory in each of its trackers.
 
     Results of another folder than the run's own get that folder's name there, since they may be of other rows.
 
     Args:
         has_ended: whether the run has just ended: MLflow then gets its completions, too.
+        senders: of `start_senders`, if it was called before.
 
     Returns:
         messages for the user.
     """
     content = "run" if has_ended else "results"
+    senders = start_senders(run_dir, senders)
     messages = []
     for name, label in NAMES.items():
-        if tracked_run(run_dir, name):
-            messages.append(_send(name, run_dir, folder, content))
+        if name in senders:
+            messages.append(_send(senders[name], _where(name, run_dir), folder, content))
+        elif tracked_run(run_dir, name):
+            messages.append(f"Not sent to {_where(name, run_dir)}: its client failed to start.")
         elif original := read_json(run_dir / f"{name}.json").get("folder"):
             messages.append(f"Not sent to {label}: its {name}.json belongs to {original}, of which this is a copy.")
     return messages
 
 
-def _send(name: str, run_dir: Path, folder: Path, content: str) -> str:
-    """Call `main` in a process; return its message."""
+def _where(name: str, run_dir: Path) -> str:
     uri = default_tracking_uri(run_dir) if name == "mlflow" else ""
-    where = f"{NAMES[name]} at {redact_uri(uri)}" if uri else NAMES[name]
+    return f"{NAMES[name]} at {redact_uri(uri)}" if uri else NAMES[name]
+
+
+def _start(name: str, run_dir: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", "from rlvr.tracking.final_results import main; main()"]
-    try:
-        with SlowStep(f"Sending the results to {where}"):
-            process = subprocess.run(
-                [*command, name, where, str(run_dir), str(folder), content],
-                env=process_environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
-    except (OSError, subprocess.TimeoutExpired):
-        return f"{where} may lack some of this: it does not answer in time."
-    return process.stdout.strip() or f"Not sent to {where}: its client failed to start."
+    return subprocess.Popen(
+        [*command, name, _where(name, run_dir), str(run_dir)],
+        env=process_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _send(process: subprocess.Popen[str], where: str, folder: Path, content: str) -> str:
+    """Let a process send the results; return its message."""
+    with process, SlowStep(f"Sending the results to {where}"):
+        try:
+            output, _ = process.communicate(json.dumps([str(folder), content]), TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"{where} may lack some of this: it does not answer in time."
+    return output.strip() or f"Not sent to {where}: its client failed to start."
 
 
 def main() -> None:
-    """Send the results that the arguments name to one tracker; print a message."""
-    name, where, run_dir, folder, content = sys.argv[1:]
+    """Send the results that standard input names to the tracker that the arguments name; print a message."""
+    name, where, run_dir = sys.argv[1:]
     output = os.dup(1)
     os.dup2(2, 1)  # the trackers print addresses of runs on standard output
     try:
         tracker = importlib.import_module(f"rlvr.tracking.{name}_run")
+        request = sys.stdin.read()
+        if not request:  # the run was interrupted or killed
+            return
+        folder, content = json.loads(request)
         with tempfile.TemporaryDirectory() as copies:
             # transformers' trackers have the completions of training.
             all_answers = name == "mlflow" and content == "run"

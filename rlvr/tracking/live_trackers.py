@@ -106,16 +106,19 @@ def watch_trackers(trainer: Trainer, recipe: Recipe) -> Callable[[Finding], None
     return alert
 
 
-def close_trackers(recipe: Recipe, outcome: str) -> None:
+def close_trackers(recipe: Recipe, outcome: str, senders: final_results.Senders) -> None:
     """End the run in W&B, and send evaluation and report to MLflow and W&B. An interrupted run sends them when resumed.
 
     Args:
         outcome: FINISHED, FAILED or KILLED.
+        senders: of `final_results.start_senders`.
     """
     if problem := attempt(lambda: _finish_wandb(EXIT_CODES[outcome]), FINISH_WAIT_S):
         print_message(f"W&B {problem}: it may lack the last metrics. `wandb sync` sends them.")
-    if outcome != "KILLED":
-        for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True):
+    if outcome == "KILLED":
+        final_results.stop_senders(senders)
+    else:
+        for message in final_results.add_results(recipe.output_dir, recipe.output_dir, has_ended=True, senders=senders):
             if not message.startswith("added to the run in MLflow"):  # which has had everything else all along
                 print_message(message)
 

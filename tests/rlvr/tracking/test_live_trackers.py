@@ -58,7 +58,7 @@ for step, outcome in enumerate(("KILLED", "FINISHED"), start=1):
     call("on_log", logs={"loss": 1.0})
     alert(finding)
     call("on_train_end")
-    close_trackers(recipe, outcome)
+    close_trackers(recipe, outcome, {})
 assert arguments.report_to == ["wandb", "trackio"], "none was dropped"
 add_results(Path("one"), Path("evaluations/gsm8k"))
 """
