@@ -56,8 +56,8 @@ def gsm8k(
     """Load GSM8K from the hub (openai/gsm8k), or from a folder.
 
     Args:
-        path: a folder with a training file (train* or *train) and a test file, likewise. The columns are question and
-            answer. None downloads the dataset or uses the cached copy.
+        path: a folder with one training file, such as train.jsonl, and one test file, such as test.jsonl. The columns
+            are question and answer. None downloads the dataset or uses the cached copy.
         shots: number of worked examples before each question, 0 to 8. All rows have the same examples.
         style: "text" for base models, "chat" for models with a chat template.
         instruction_role: role of the message that asks for a box. "user" is for chat templates without a system

@@ -84,7 +84,8 @@ def load_hub_dataset(dataset: str, subset: str | None, how_else: str) -> Dataset
         full_name = f"{dataset} (subset {subset})" if subset else dataset
         reason = " ".join(str(error).split()).rstrip(".")
         retry = "With a network: unset HF_HUB_OFFLINE." if was_offline else "With a network: run it again."
-        is_offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")  # `try_once` may have set it
+        variables = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")  # `try_once` may have set the first
+        is_offline = any(os.environ.get(name, "0") not in ("", "0") for name in variables)
         raise InputError(
             f"Could not download the dataset {full_name} from the Hugging Face hub, and no copy is cached: {reason}. "
             f"{how_else} {retry}",

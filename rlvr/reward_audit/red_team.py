@@ -170,10 +170,10 @@ def attack(
     while untried and time.monotonic() - started <= seconds:
         texts, untried = untried[: target.texts_at_once], untried[target.texts_at_once :]
         of_texts = zip(texts, target.try_texts(texts, range(FIRST_ROWS)), strict=True)
-        earns = [
+        rewarded = [
             text for text, one in of_texts if measure_earnings(target, right, text, one, chance).gain >= NEGLIGIBLE
         ]
-        for text, trials in zip(earns, target.try_texts(earns), strict=True):
+        for text, trials in zip(rewarded, target.try_texts(rewarded), strict=True):
             earnings = measure_earnings(target, right, text, trials, chance)
             found.append(Finding(earnings, more[text], render(text, target.seen[0])))
     found.sort(key=lambda finding: by_gain(finding.earnings))

@@ -1,4 +1,4 @@
-"""Follow a job: status changes, log lines of all hosts, and its end.
+"""Follow a job: status changes, log lines of all hosts, metrics of each step, and its end.
 
     for event in watch(job):
         …
@@ -25,6 +25,7 @@ from rlvr.sagemaker.job import DONE, TrainingJob, has_checkpoint
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_S = 5.0
 OUTAGE_S = 1800.0  # for which AWS may be unreachable
+STEP_LINE = re.compile(r"step +(?P<step>[0-9]+)/(?P<steps>[0-9]+) +reward +(?P<reward>-?[0-9.]+|nan)")
 SETTLE_S = 15.0  # without a new line after the end: CloudWatch delays lines by some seconds
 # The end of a failure reason if the recipe or the data is wrong (exit code 2 of run_grpo.py).
 _RECIPE_ERROR = re.compile(r"exit code: 2\s*$")
@@ -50,6 +51,15 @@ class LogLine:
 
 
 @dataclass(frozen=True)
+class StepMetrics:
+    """The numbers of a step line; NaN if the reward was not finite."""
+
+    step: int
+    steps: int
+    reward: float
+
+
+@dataclass(frozen=True)
 class JobEnd:
     """The end of the job.
 
@@ -67,7 +77,7 @@ class JobEnd:
     spot: bool = False
 
 
-Event = StatusChange | LogLine | JobEnd
+Event = StatusChange | LogLine | StepMetrics | JobEnd
 
 
 @dataclass
@@ -145,7 +155,11 @@ def watch(job: TrainingJob, *, poll_s: float = POLL_S, settle_s: float = SETTLE_
         for transition in transitions[seen_transitions:]:
             yield StatusChange(transition["Status"], transition.get("StatusMessage", ""))
         seen_transitions = max(seen_transitions, len(transitions))
-        yield from lines
+        for line in lines:
+            yield line
+            metrics = parse_step_line(line.text)
+            if metrics is not None:
+                yield metrics
         if description["TrainingJobStatus"] in DONE:
             if is_first_poll:  # the job ended earlier, so its lines have arrived since
                 quiet_since = time.monotonic() - _seconds_since_end(description)
@@ -170,6 +184,12 @@ def _seconds_since_end(description: Mapping[str, Any]) -> float:
     """Seconds since a job ended, by the service's clock."""
     answered = parsedate_to_datetime(description["ResponseMetadata"]["HTTPHeaders"]["date"])
     return max(0.0, (answered - description["LastModifiedTime"]).total_seconds())
+
+
+def parse_step_line(text: str) -> StepMetrics | None:
+    """The metrics of a step line; None for any other line."""
+    match = STEP_LINE.search(text)
+    return StepMetrics(int(match["step"]), int(match["steps"]), float(match["reward"])) if match else None
 
 
 def summary_lines(job: TrainingJob, end: JobEnd) -> list[str]:

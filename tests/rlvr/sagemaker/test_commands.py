@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -199,8 +198,7 @@ def test_a_stopped_job_on_one_host_has_not_failed_and_resumes_from_its_checkpoin
     again = sagemaker("submit", *words)
     assert again.returncode == 0 and first.name in again.stdout and "is submitted" not in again.stdout
     assert "is still in progress" in sagemaker("resume", first.name).stderr
-    lines = (event.text for event in follow.watch(first, poll_s=0.5) if isinstance(event, follow.LogLine))
-    reached = next(int(match[1]) for line in lines if (match := re.search(r"step +([0-9]+)/[0-9]+ +reward", line)))
+    reached = next(event.step for event in follow.watch(first, poll_s=0.5) if isinstance(event, follow.StepMetrics))
     assert "saves a checkpoint" in sagemaker("stop", first.name).stdout
     followed = sagemaker("follow", first.name)
     assert followed.returncode == 75, followed.stdout + followed.stderr

@@ -294,7 +294,7 @@ def test_each_line_of_each_host_is_shown_once_also_after_the_end(planned: plan.J
     events = []
     for event in follow.watch(submitted, poll_s=0.05, settle_s=1.0):
         events.append(event)
-        if isinstance(event, follow.LogLine) and event.text == step:
+        if event == follow.StepMetrics(1, 2, 0.5):
             log(submitted.name, "algo-2-1700000001", "hello from 2")
         if isinstance(event, follow.LogLine) and event.text == "hello from 2":
             reason = "AlgorithmError: it's no good, exit code: 2"

@@ -185,13 +185,13 @@ RUN = "cd /opt/ml/input/data/code && exec python3 {}.py"
         (
             {"algo-2": training("train", "false", start_s=1)},
             "algo-2",
-            "algo-1 did not join the Ray cluster within 1 seconds",
+            "algo-1 did not join the Ray cluster within 1 s",
             "one that never came",
         ),
         (
             {"algo-1": training("ray-node", start_s=1)},
             "algo-1",
-            "algo-2, which leads the training, did not answer within 1 seconds",
+            "algo-2, which leads the training, did not answer within 1 s",
             "a head that never came",
         ),
         (

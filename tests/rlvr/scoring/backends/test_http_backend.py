@@ -158,7 +158,6 @@ def test_the_sandbox_of_the_servers_is_known_after_the_start(server: RewardServe
         ("http://a:x", None, "write http://host:port"),
         ("http://", None, "write http://host:port"),
         ("http://a?x=1", None, "nothing behind it"),
-        ("http://a:1/score", None, "a client adds the path itself"),
         ("http://me:secret@a:1", None, "a recipe must hold no secret"),
         ("http://a:1,http://a:1/", None, "twice"),
         (["http://a:1", 3], None, "write http://host:port"),
