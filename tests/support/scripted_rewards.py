@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,32 +46,37 @@ def group_sizes(prompts, completions, **kwargs):
     return [float(prompts.count(prompt)) for prompt in prompts]
 '''
 
-# Batches for `outcome`: function, completions, why.
+# Batches for `outcome`: completions, why.
 REMOTE_BATCHES = [
-    ("puppet", ["fine", "none", "fine"], "nothing is wrong"),
-    ("puppet", ["fine", "raise", "fine"], "an exception"),
-    ("puppet", ["fine", "exit"], "one that would end the process"),
-    ("puppet", ["fine", "die", "fine"], "a worker there that is gone"),
-    ("puppet", ["hang", "fine"], "a call that waits for ever"),
-    ("puppet", ["fine", "short"], "a row that is left out"),
-    ("puppet", ["text", "fine", "nan"], "values that are no numbers"),
-    ("puppet", ["raise"], "a batch of one"),
-    ("only_rows", ["a", "b"], "right for rows, wrong for the batch"),
-    ("draws", ["a", "b", "c"], "random numbers"),
+    (["fine", "none", "fine"], "nothing is wrong"),
+    (["fine", "raise", "fine"], "an exception"),
+    (["fine", "exit"], "one that would end the process"),
+    (["fine", "die", "fine"], "a worker there that is gone"),
+    (["fine", "short"], "a row that is left out"),
+    (["text", "fine", "nan"], "values that are no numbers"),
+    (["one", "raise", "bad"], "what it logs of rows alone"),
+    (["raise"], "a batch of one"),
 ]
 
 
-def outcome(file: Path, name: str, completions: list[str], where: str | None) -> tuple[Any, ...]:
+def both_sides(file: Path, where: str, names: Sequence[str], timeout_s: float = 20.0) -> tuple[Scorer, Scorer]:
+    """Scorers of the same rewards there and here. The caller closes them."""
+    there, here = (
+        Scorer(load_rewards([RewardSpec(f"{file}:{name}", where=place) for name in names]), timeout_s=timeout_s, seed=5)
+        for place in (where, None)
+    )
+    return there, here
+
+
+def outcome(scorer: Scorer, completions: list[str]) -> tuple[Any, ...]:
     """Score a batch; return its values, failures, and what was logged."""
     logged: list[Any] = []
-    rewards = load_rewards([RewardSpec(f"{file}:{name}", where=where)])
-    with Scorer(rewards, timeout_s=1.5 if "hang" in completions else 20.0, rank=3, seed=5) as scorer:
-        scored = scorer.score(
-            ["p"] * len(completions),
-            list(completions),
-            {"question": ["q"] * len(completions)},
-            step=2,
-            log_extra=lambda *extra: logged.append(extra),
-            log_metric=lambda *metric: logged.append(metric),
-        )
+    scored = scorer.score(
+        ["p"] * len(completions),
+        list(completions),
+        {"question": ["q"] * len(completions)},
+        step=2,
+        log_extra=lambda *extra: logged.append(extra),
+        log_metric=lambda *metric: logged.append(metric),
+    )
     return scored.values, scored.failures, logged

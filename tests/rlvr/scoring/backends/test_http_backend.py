@@ -25,7 +25,7 @@ from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.conftest import Command
 from tests.support.reward_servers import REPOSITORY, RewardServer, recipe_of
-from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, outcome
+from tests.support.scripted_rewards import REMOTE_BATCHES, SCRIPTED_REWARDS, both_sides, outcome
 
 REWARDS = (
     SCRIPTED_REWARDS
@@ -59,19 +59,25 @@ def scorer(puppets: Path, name: str, where: str | None, options: dict[str, Any] 
     return Scorer(load_rewards([RewardSpec(name, options=options or {}, where=where)]), **more)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "completions", "why"),
-    [
-        *REMOTE_BATCHES,
-        ("logs", ["one", "two"], "what it logs"),
-        ("logs", ["one", "raise", "bad"], "what it logs of rows alone"),
-    ],
-)
+@pytest.fixture(scope="module")
+def sides(puppets: Path, server: RewardServer) -> Iterator[tuple[Scorer, Scorer]]:
+    there, here = both_sides(puppets, server.url, ("puppet", "only_rows", "draws", "logs"))
+    with there, here:
+        yield there, here
+
+
+@pytest.mark.parametrize(("completions", "why"), [*REMOTE_BATCHES, (["one", "two"], "what it logs")])
 def test_a_remote_batch_has_the_values_failures_and_logs_of_a_local_one(
-    puppets: Path, server: RewardServer, name: str, completions: list[str], why: str
+    sides: tuple[Scorer, Scorer], completions: list[str], why: str
 ) -> None:
-    assert outcome(puppets, name, completions, server.url) == outcome(puppets, name, completions, None), why
+    assert outcome(sides[0], completions) == outcome(sides[1], completions), why
+
+
+@pytest.mark.slow
+def test_a_remote_call_that_waits_for_ever_is_given_up_as_a_local_one_is(puppets: Path, server: RewardServer) -> None:
+    there, here = both_sides(puppets, server.url, ["puppet"], timeout_s=1.5)
+    with there, here:
+        assert outcome(there, ["hang", "fine"]) == outcome(here, ["hang", "fine"])
 
 
 @pytest.mark.slow
