@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlvr.training.callbacks import read_metrics
-from tests.conftest import environment_of_a_user
+from tests.conftest import Command
 from tests.recipes.test_demo import evaluation_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -21,14 +20,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recipe as a user would run it, but into a folder of the test."""
     folder = tmp_path_factory.mktemp("programs") / "demo"
-    command = [sys.executable, "run_grpo.py", "--config", str(DEMO), "--output_dir", str(folder)]
+    words = ["--config", DEMO, "--output_dir", folder, "--evaluation.rows", "125", "--report_to", "none"]
     result = subprocess.run(
-        [*command, "--evaluation.rows", "125", "--report_to", "none"],
+        command("run_grpo", *words),
         cwd=REPOSITORY,
-        env=environment_of_a_user(),
         capture_output=True,
         text=True,
         timeout=600,

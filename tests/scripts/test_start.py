@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.artifacts.run_lock import lock_run
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, Command
 from tests.support.report_runs import write_run
 
 RECIPE = ("--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"))
@@ -85,12 +85,13 @@ def test_a_second_run_in_a_directory_is_refused_before_slow_imports(tmp_path: Pa
     ],
 )
 def test_no_script_writes_into_a_run_in_progress(
-    script: str, words: tuple[str, ...], option: str, tmp_path: Path
+    command: Command, script: str, words: tuple[str, ...], option: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", base=[False], trained=[True])
     (tmp_path / "rows.jsonl").write_text('{"prompt": "p", "completion": "85", "final_answer": "85"}', encoding="utf-8")
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path != run}
     with lock_run(run):  # as run_grpo.py holds it
-        done = start(f"scripts/{script}", words, (), tmp_path)
+        whole = command(REPOSITORY / "scripts" / script, *words)
+        done = subprocess.run(whole, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 2 and f"process {os.getpid()}" in done.stderr and option in done.stderr, done.stderr
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path != run} == files

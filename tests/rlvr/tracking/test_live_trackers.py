@@ -19,9 +19,8 @@ from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.tracking import live_trackers
 from rlvr.tracking.live_trackers import LiveTracker
+from tests.conftest import REPOSITORY
 from tests.rlvr.tracking.test_final_results import EVALUATION, write
-
-REPOSITORY = Path(__file__).resolve().parents[3]
 
 # Two sessions of a run, of which the first is interrupted; then an evaluation in another folder. A process of its own:
 # trackio reads TRACKIO_DIR when it is imported.
@@ -71,18 +70,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for results in ("one", "evaluations/gsm8k"):
         write(folder / results / "evaluation.json", EVALUATION)
     (folder / "one" / "recipe.yaml").write_text("vllm_server_base_url: http://me:hush@host\n")
-    run_python(folder, SESSIONS)
-    return folder
-
-
-def run_python(folder: Path, script: str, **variables: str) -> str:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "TRACKIO_"))}
-    environment = {**outside, "WANDB_MODE": "offline", "TRACKIO_DIR": str(folder / "trackio"), "HF_HUB_OFFLINE": "1"}
-    environment |= {"PYTHONPATH": str(REPOSITORY), "WANDB_ERROR_REPORTING": "false", **variables}
-    command = [sys.executable, "-c", script, "--url", "http://me:hush@host"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "TRACKIO_"))}
+    environment |= {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "TRACKIO_DIR": str(folder / "trackio")}
+    environment["PYTHONPATH"] = str(REPOSITORY)
+    words = [sys.executable, "-c", SESSIONS, "--url", "http://me:hush@host"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return folder
 
 
 def wandb_records(folder: Path) -> list[Any]:
