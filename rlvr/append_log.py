@@ -16,34 +16,20 @@ from typing import Any
 Entry = dict[str, Any]
 
 
-class AppendLogError(ValueError):
-    """The file is not an append log. The message is a phrase for the end of a sentence."""
-
-
-def read_append_log(path: Path) -> tuple[Entry | None, list[Entry]]:
-    """Read the settings and the entries; None and no entries if the file is missing or ends within its first line.
+def read_append_log(path: Path) -> list[Entry]:
+    """Read the entries of a file.
 
     Raises:
-        AppendLogError: the file holds something else.
+        ValueError: the file does not hold lines of JSON.
     """
-    if not path.is_file():
-        return None, []
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    try:
-        lines = [json.loads(line) for line in whole.decode("utf-8").split("\n")[:-1]]
-        settings = lines[0]["settings"] if lines else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise AppendLogError(str(error)) from error
-    if not all(isinstance(line, dict) for line in lines):
-        raise AppendLogError("a line is not a JSON object")
-    return settings, lines[1:]
+    # Not splitlines(), which would also cut at U+2028 and similar characters.
+    return [json.loads(line) for line in whole.decode("utf-8").split("\n")[1:-1]]
 
 
 class AppendLog:
     """An append log that is open for writing; created with `settings` if it is missing.
-
-    The caller compares the settings of an existing file with its own (`read_append_log`) before it opens the log.
 
     Raises:
         BlockingIOError: another process has the log open.

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlvr.append_log import AppendLog, AppendLogError, read_append_log
+from rlvr.append_log import AppendLog, read_append_log
 from rlvr.artifacts.directory import installed
 from rlvr.config.recipe import Recipe
 from rlvr.environments.loading import load_environment
@@ -132,9 +132,8 @@ class AnswerCache:
 
     def _read(self, file: Path) -> None:
         try:
-            _, lines = read_append_log(file)
-            self.answers.update(map(_answer, lines))
-        except (AppendLogError, KeyError, TypeError, OSError) as error:
+            self.answers.update(map(_answer, read_append_log(file)))
+        except (ValueError, KeyError, TypeError, OSError) as error:
             message = f"The answer cache {file} can't be read ({type(error).__name__}: {error}). Remove it: its answers"
             raise InputError(f"{message} are generated again.", kind="damaged-file", path=file) from error
 
