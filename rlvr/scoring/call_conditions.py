@@ -11,8 +11,6 @@ from typing import Any, Literal
 
 MAX_OUTPUT = 1000  # characters of each stream that a call may print for each completion
 TRIAL_STEP = -1  # `trainer_state.global_step` outside of training (rlvr/scoring/prober.py)
-MAX_TRIAL_LINES = 20  # that a worker prints in the trial, each once: it makes a call for each answer
-_trial_lines: set[str] = set()  # printed so far
 
 
 @contextlib.contextmanager
@@ -23,8 +21,9 @@ def call_conditions(seed: tuple[Any, ...], state: Mapping[str, Any], rows: int) 
         state: what the function sees as `trainer_state`.
     """
     seed_random_numbers(seed)
-    stream = _TrialStream if state.get("global_step") == TRIAL_STEP else _ShortenedStream
-    with stream("stdout", MAX_OUTPUT * rows), stream("stderr", MAX_OUTPUT * rows):
+    # The trial makes many calls, some of them with every row.
+    limit = MAX_OUTPUT if state.get("global_step") == TRIAL_STEP else MAX_OUTPUT * rows
+    with _ShortenedStream("stdout", limit), _ShortenedStream("stderr", limit):
         yield
 
 
@@ -63,23 +62,3 @@ class _ShortenedStream:
             if self._left < 0:
                 self._stream.write(f"\n[{-self._left:,} more characters of this call are not shown]\n")
             self._stream.flush()
-
-
-class _TrialStream(_ShortenedStream):
-    """Print each line once, and the first `MAX_TRIAL_LINES` of them, whatever the number of calls."""
-
-    _line = ""
-
-    def write(self, text: str) -> int:
-        *lines, self._line = (line[:MAX_OUTPUT] for line in f"{self._line}{text}".split("\n"))
-        for line in lines:
-            if line not in _trial_lines and len(_trial_lines) <= MAX_TRIAL_LINES:
-                is_last = len(_trial_lines) == MAX_TRIAL_LINES
-                super().write("[more lines before training are not shown]\n" if is_last else f"{line}\n")
-                _trial_lines.add(line)
-        return len(text)
-
-    def __exit__(self, *details: object) -> None:
-        if self._line:
-            self.write("\n")
-        super().__exit__(*details)

@@ -384,9 +384,8 @@ def test_what_a_function_prints_is_seen(puppets: Path, capfd: pytest.CaptureFixt
     with scorer(puppets, "prints") as scoring:
         said(scoring, ["a"])
         assert capfd.readouterr().err == "said by the function\n"
-        for _ in range(3):
-            said(scoring, ["a"], step=-1)
-        assert capfd.readouterr().err == "said by the function\n", "once in the trial before training"
+        said(scoring, ["much", "a"], step=-1)
+        assert len(capfd.readouterr().err) < 1100, "less in the trial before training"
         said(scoring, ["much", "a"])
         err = capfd.readouterr().err
     assert err.startswith("said by the function.....") and len(err) < 2300
