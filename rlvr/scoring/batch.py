@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -150,39 +150,15 @@ class Batch:
                 continue
             try:
                 text = json.dumps(value)
-                same = type(value) is str or json.loads(text) == value
-                part = None if same else next(_not_json(value), None)
+                arrived = value if type(value) is str else json.loads(text)
             except (TypeError, ValueError, RecursionError) as error:
-                part = next(_not_json(value), str(error))
-            if part is not None:
-                raise EncodingError(f"the column {name} can't be sent as JSON: row {row} holds {part}")
+                raise EncodingError(f"the column {name} can't be sent as JSON: row {row}: {error}") from error
+            if arrived != value and repr(arrived) != repr(value):  # NaN does not equal itself
+                what = f"row {row} holds {value!r:.60}, which would arrive as {arrived!r:.60}"
+                raise EncodingError(f"the column {name} can't be sent as JSON: {what}")
             texts.append(text)
         self._json[name] = texts
         return texts
-
-
-def _not_json(value: Any, depth: int = 0) -> Iterator[str]:
-    """The parts of a value that JSON would change or can't represent.
-
-    NaN is none: it arrives as it was, though it does not equal itself.
-    """
-    kind = type(value).__name__
-    if depth > 200:
-        yield "lists nested more than 200 deep"
-    elif isinstance(value, dict):
-        for key, entry in value.items():
-            if type(key) is not str:
-                yield f"a key that is no text ({key!r:.60})"
-            yield from _not_json(entry, depth + 1)
-        if type(value) is not dict:
-            yield f"a {kind}, which would arrive as a dict"
-    elif type(value) is list:
-        for entry in value:
-            yield from _not_json(entry, depth + 1)
-    elif isinstance(value, list | tuple):
-        yield f"a {kind}, which would arrive as a list"
-    elif value is not None and type(value) not in (bool, int, float, str):
-        yield f"a {kind} ({value!r:.60})"
 
 
 @dataclass(frozen=True)

@@ -91,10 +91,10 @@ def test_columns_arrive_as_they_are_and_options_are_the_clients(puppets: Path, s
 @pytest.mark.parametrize(
     ("value", "told", "why"),
     [
-        (datetime.date(2026, 1, 2), "a date", "nothing of JSON is a date"),
-        ((1, 2), "a tuple, which would arrive as a list", "a verifier may tell them apart"),
-        ({"a": [{1: 2}]}, "a key that is no text (1)", "it would arrive as the text 1"),
-        (b"x", "a bytes", "bytes are no text"),
+        (datetime.date(2026, 1, 2), "type date", "nothing of JSON is a date"),
+        ((1, 2), "(1, 2), which would arrive as [1, 2]", "a verifier may tell them apart"),
+        ({"a": [{1: 2}]}, "[{1: 2}]}, which would arrive as {'a': [{'1': 2}]}", "it would arrive as the text 1"),
+        (b"x", "type bytes", "bytes are no text"),
     ],
 )
 def test_a_value_that_json_cannot_represent_is_named_with_its_column_and_row(
