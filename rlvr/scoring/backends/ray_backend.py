@@ -13,7 +13,7 @@ import pickle
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlvr.errors import Problem
@@ -29,14 +29,6 @@ from rlvr.workers.pool import OUT_OF_TIME, StartError, TaskResult, WorkerError
 
 MAX_NAMED_NODES = 5
 MIN_ROWS = 8  # per task: sending fewer costs more than they are worth
-
-
-@dataclass(frozen=True)
-class RewardSet:
-    """Rewards that a worker on a node loads together: their indices in the backend, and their pickled specs."""
-
-    indices: list[int]
-    specs: bytes
 
 
 RayTask = tuple[int, list[bytes]]  # index of a reward set, items for its worker
@@ -67,10 +59,9 @@ class RayRewardBackend(RewardBackend):
             groups.setdefault(worker_group(reward.function) or f"only {index}", []).append(index)
         # On a node, a reward is local.
         specs = [replace(reward.spec, where=None) for reward in self.rewards if reward.spec is not None]
-        self._sets = [
-            RewardSet(indices, pickle.dumps([specs[index] for index in indices])) for indices in groups.values()
-        ]
-        self._set_of = {index: number for number, one in enumerate(self._sets) for index in one.indices}
+        self._sets = list(groups.values())  # rewards that a worker on a node loads together
+        self._specs = [pickle.dumps([specs[index] for index in indices]) for indices in self._sets]
+        self._set_of = {index: number for number, indices in enumerate(self._sets) for index in indices}
 
     def launch(self) -> None:
         self._open().pool.launch()
@@ -80,7 +71,7 @@ class RayRewardBackend(RewardBackend):
         if self._environment is not None:
             return
         started = time.monotonic()
-        message = {"action": "handshake", "specs": [one.specs for one in self._sets], "folder": os.getcwd()}
+        message = {"action": "handshake", "specs": self._specs, "folder": os.getcwd()}
         try:
             reply = driver.ask(message, started + self.start_timeout_s, waits=self.waits_for_service)
         except StartError:
@@ -116,8 +107,8 @@ class RayRewardBackend(RewardBackend):
 
     def _compare(self, nodes: Sequence[Mapping[str, Any]]) -> list[Problem]:
         warnings = []
-        for number, one in enumerate(self._sets):
-            for place, index in enumerate(one.indices):
+        for number, indices in enumerate(self._sets):
+            for place, index in enumerate(indices):
                 digest = digest_of(self.rewards[index])
                 others = sorted(node["node"] for node in nodes if node["digests"][number][place] != digest)
                 if others:
@@ -156,9 +147,8 @@ class RayRewardBackend(RewardBackend):
     def _task(self, calls: Sequence[RewardCall], rows: list[int]) -> RayTask:
         """Calls of rewards of one set, for some rows of the batch."""
         number = self._set_of[calls[0].reward]
-        reward_set = self._sets[number]
         pickled: dict[str, bytes] = {}
-        return number, [call_item(call, reward_set.indices.index(call.reward), rows, pickled) for call in calls]
+        return number, [call_item(call, self._sets[number].index(call.reward), rows, pickled) for call in calls]
 
     def _run(self, tasks: Sequence[RayTask], *, timeout_s: float, end: float) -> list[list[TaskResult]]:
         """Run tasks, and return the results of each one's items.
@@ -168,7 +158,7 @@ class RayRewardBackend(RewardBackend):
         """
         message = {
             "action": "score",
-            "specs": [one.specs for one in self._sets],
+            "specs": self._specs,
             "folder": os.getcwd(),
             "timeout_s": timeout_s,
             "tasks": list(tasks),
