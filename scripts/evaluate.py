@@ -50,8 +50,10 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--split", choices=SPLITS, help="default: the recipe's, else test")
     parser.add_argument("--compare", choices=["base"], help="evaluate the model without the adapter as well")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows of the split")
-    parser.add_argument("--samples", type=int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K")
+    parser.add_argument("--limit", type=console.positive_int, metavar="N", help="only the first N rows of the split")
+    parser.add_argument(
+        "--samples", type=console.positive_int, metavar="K", help="also draw K samples a row, for pass@1, 2, 4 … K"
+    )
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: evaluations/<recipe>")
     options, overrides = parser.parse_known_args(sys.argv[1:] if words is None else words)
@@ -77,9 +79,6 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     ):
         if is_conflict:
             raise InputError(message, kind="conflicting-keys", key=key)
-    for name in ("limit", "samples"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            raise InputError(f"--{name} is {value}, but should be at least 1.", kind="out-of-range", key=f"--{name}")
     if options.model:
         overrides = [*overrides, "--model_name_or_path", options.model]
     recipe = load_recipe(options.config, overrides)

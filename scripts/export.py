@@ -42,7 +42,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dtype", choices=["float32", "bfloat16", "float16"], help="of merged weights; default: that of the run"
     )
-    parser.add_argument("--rows", type=int, metavar="N", help="measure the first N rows only, a weaker check")
+    parser.add_argument(
+        "--rows", type=console.positive_int, metavar="N", help="measure the first N rows only, a weaker check"
+    )
     parser.add_argument("--allow_worse", action="store_true", help="keep an export that is worse than the run")
     parser.add_argument("--json", action="store_true", help="print export.json")
     options = parser.parse_args(words)
@@ -67,8 +69,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Check the options, export, and print the figures."""
-    if options.rows is not None and options.rows < 1:
-        raise InputError(f"--rows is {options.rows}, but must be at least 1.", kind="out-of-range", key="--rows")
     from rlvr.export.export import ExportRefused, Plan, export_run
 
     plan = Plan(options.to, options.quantization, options.dtype, options.rows, options.allow_worse)

@@ -31,16 +31,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--config", required=True, type=Path, metavar="RECIPE", help="recipe of the rewards and the task"
     )
-    parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time to spend; default: 2")
+    parser.add_argument(
+        "--minutes", type=console.positive_float, default=2.0, metavar="M", help="time to spend; default: 2"
+    )
     parser.add_argument("--run_dir", type=Path, metavar="DIR", help="a run: use its completions, write red_team.json")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all findings to OUT")
     options, overrides = parser.parse_known_args(words)
     console.silence_libraries()
     try:
-        if not options.minutes > 0:
-            raise InputError(
-                f"--minutes is {options.minutes:g}, but must be above 0.", kind="out-of-range", key="--minutes"
-            )
         for folder in filter(None, (options.run_dir, options.json and options.json.parent)):
             if not folder.is_dir():
                 raise InputError(

@@ -41,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("file", metavar="FILE", help="completions; before any override")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--why", type=int, metavar="ROW", help="explain the score of one row; rows are counted from 0")
-    parser.add_argument("--limit", type=int, metavar="N", help="read only the first N rows")
+    parser.add_argument("--limit", type=console.positive_int, metavar="N", help="read only the first N rows")
     parser.add_argument(
         "--completion_column", default="completion", metavar="NAME", help="column to score; default: completion"
     )
@@ -55,8 +55,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
     console.silence_libraries()
     try:
-        if options.limit is not None and options.limit < 1:
-            raise InputError(f"--limit is {options.limit}, but must be at least 1.", kind="invalid-flag", key="--limit")
         if options.json is not None and options.json.resolve() == Path(file).resolve():
             message = f"--json {options.json} would overwrite the completions. Name another file."
             raise InputError(message, kind="invalid-flag", key="--json")

@@ -22,19 +22,10 @@ from pathlib import Path
 from rlvr import console
 from rlvr.config.recipe import load_recipe
 from rlvr.config.specs import RewardSpec
+from rlvr.console import positive_float, positive_int
 from rlvr.errors import InputError
 
 _LIMITS = ("max_body_mb", "max_rows", "max_requests", "max_deadline_s", "max_test_time_s", "max_test_memory_mb")
-
-
-def _amount(text: str) -> float:
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return float(text)
-
-
-def _count(text: str) -> int:
-    return int(_amount(str(int(text))))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,15 +69,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=int, default=8000, help="default: 8000; 0: any free port")
     add("--key_file", type=Path, metavar="FILE", help="file with the key; default: GRPO_REWARDS_KEY, or a key is made")
     add("--no_key", action="store_true", help="answer without a key, on a loopback address")
-    add("--workers", type=_count, metavar="N", help="processes for each group of rewards; default: 2 to 4")
-    add("--shutdown_timeout_s", type=_amount, default=120.0, help="time for requests in progress; default: 120")
+    add("--workers", type=positive_int, metavar="N", help="processes for each group of rewards; default: 2 to 4")
+    add("--shutdown_timeout_s", type=positive_float, default=120.0, help="for requests in progress; default: 120")
     add = parser.add_argument_group("limits of a request").add_argument
-    add("--max_body_mb", type=_count, default=64, help="default: 64")
-    add("--max_rows", type=_count, default=8192, help="default: 8192")
-    add("--max_requests", type=_count, default=128, help="at the same time; default: 128")
-    add("--max_deadline_s", type=_amount, default=900.0, help="time of work on a request; default: 900")
-    add("--max_test_time_s", type=_amount, default=60.0, help="limit that a client may set for a test; default: 60")
-    add("--max_test_memory_mb", type=_amount, default=4096.0, help="the same for memory; default: 4096")
+    add("--max_body_mb", type=positive_int, default=64, help="default: 64")
+    add("--max_rows", type=positive_int, default=8192, help="default: 8192")
+    add("--max_requests", type=positive_int, default=128, help="at the same time; default: 128")
+    add("--max_deadline_s", type=positive_float, default=900.0, help="time of work on a request; default: 900")
+    add("--max_test_time_s", type=positive_float, default=60.0, help="that a client may set; default: 60")
+    add("--max_test_memory_mb", type=positive_float, default=4096.0, help="the same for memory; default: 4096")
     add("--allow_weak_sandbox", action="store_true", help="let clients run programs that can't be confined")
     return parser
 
@@ -105,9 +96,6 @@ def _rewards(options: argparse.Namespace, overrides: Sequence[str]) -> list[Rewa
     for spec in specs:
         if spec.where == "trainer":
             console.info(f"Not served: {spec.name}, which the recipe calls in the training process (where: trainer).")
-    if not served:
-        message = f"{options.config}: every reward has `where: trainer`, so there is nothing to serve."
-        raise InputError(message, kind="no-reward", path=options.config)
     return served
 
 

@@ -173,8 +173,6 @@ def test_a_whole_model_in_place_of_an_adapter_is_measured_as_it_is(tmp_path: Pat
     [
         (["--engine", "vllm"], "package-not-installed", "--engine", "an engine that isn't there"),
         (["--compare", "base"], "conflicting-keys", "--compare", "nothing to compare with"),
-        (["--limit", "0"], "out-of-range", "--limit", "no rows"),
-        (["--samples", "0"], "out-of-range", "--samples", "no samples"),
         (["--samples", "2", "--temperature", "0"], None, "temperature", "samples that can't differ"),
         (["--adapter", "runs/nothing-here/adapter"], "model-not-found", "--adapter", "a typo in the path"),
         (["--evaluation.sampels", "3"], "unknown-key", "evaluation.sampels", "a typo in a key"),

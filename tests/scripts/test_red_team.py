@@ -51,7 +51,6 @@ def test_rewards_that_hold_on_each_of_mixed_tasks_are_exit_code_0(
     ("words", "why"),
     [
         (("--config", "no-such.yaml"), "no recipe"),
-        (("--config", DEMO, "--minutes", "0"), "no time"),
         (("--config", DEMO, "--run_dir", "no-such-run"), "no run"),
         (("--config", DEMO, "--rewards", "[no_such_reward]"), "no reward"),
         (

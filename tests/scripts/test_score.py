@@ -146,7 +146,6 @@ def test_a_reward_that_raises_is_named_after_the_summary(call: Run, rows: Path) 
         (["rows.jsonl", "--completion_column", "complete"], "completion", "no such column"),
         (["rows.jsonl", "--why", "4"], "rows are 0 to 3", "a row beyond the last"),
         (["rows.jsonl", "--why", "-1"], "rows are 0 to 3", "a row before the first"),
-        (["rows.jsonl", "--limit", "0"], "at least 1", "nothing to score"),
         (["rows.jsonl", "--json", "nowhere/x.json"], "can't be written", "an output that can't be"),
         (["rows.jsonl", "--json", "rows.jsonl"], "would overwrite the completions", "the file itself"),
         (["rows.jsonl", "--rewards.math_correctness.options.prosa", "1"], "did you mean prose?", "an option"),
