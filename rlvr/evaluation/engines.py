@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rlvr.config.recipe import Recipe
 from rlvr.errors import InputError
-from rlvr.modeling.generation import ended, generate
+from rlvr.modeling.generation import end_tokens, ended, generate
 from rlvr.modeling.loading import find_model
 from rlvr.modeling.vllm_engines import end_engine, ends_with_this_process, room_for_rank
 
@@ -102,13 +102,6 @@ def sampling_settings(recipe: Recipe) -> dict[str, Any]:
     return {name: recipe.settings.get(name, default) for name, default in DEFAULT_SAMPLING.items()}
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Every token that ends a turn: the model's and the tokenizer's, as GRPOTrainer takes them."""
-    declared = model.generation_config.eos_token_id
-    tokens = [declared] if isinstance(declared, int) else list(declared or [])
-    return tokens if tokenizer.eos_token_id in tokens else [tokenizer.eos_token_id, *tokens]
-
-
 class TransformersEngine:
     """Generate with transformers and a loaded model: same quantisation and adapter as in training."""
 
@@ -118,7 +111,7 @@ class TransformersEngine:
     def complete(self, prompts: Sequence[list[int]], decoding: Decoding, seed: int) -> list[Completion]:
         from transformers import GenerationConfig, set_seed
 
-        eos = end_tokens(self.model, self.tokenizer)
+        eos = end_tokens(self.model.generation_config, self.tokenizer)
         sampling: dict[str, Any] = {"do_sample": False, "repetition_penalty": 1.0}  # Qwen2.5's own file says 1.1
         if decoding.sampling is not None:
             sampling = {"do_sample": True, **decoding.sampling}

@@ -9,35 +9,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-# What TRL 1.16 sets in every generation, with its defaults, whatever the model's own file has.
-SET_BY_TRL: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
-
 # What TRL leaves open unless the recipe sets it, so that `generate` would take it from the model's
-# generation_config.json (transformers/generation/utils.py, _prepare_generation_config); each with the value that
-# changes nothing. TRL computes probabilities from the temperature alone, so each of these would make the sampled text
-# that of another policy (huggingface/transformers#42762).
-LEFT_OPEN: dict[str, Any] = {
-    "min_p": 0.0,
-    "top_h": None,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0,
-    "guidance_scale": 1.0,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "num_beams": 1,
-    "bad_words_ids": None,
-    "begin_suppress_tokens": None,
-    "exponential_decay_length_penalty": None,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "sequence_bias": None,
-    "suppress_tokens": None,
-    "watermarking_config": None,
-}
+# generation_config.json (transformers/generation/utils.py, _prepare_generation_config). TRL computes probabilities from
+# the temperature alone, so each of these would make the sampled text that of another policy
+# (huggingface/transformers#42762).
+LEFT_OPEN = (
+    *("min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size"),
+    *("encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "guidance_scale", "min_length", "min_new_tokens"),
+    *("num_beams", "bad_words_ids", "begin_suppress_tokens", "exponential_decay_length_penalty"),
+    *("forced_bos_token_id", "forced_eos_token_id", "sequence_bias", "suppress_tokens", "watermarking_config"),
+)
 
 
 @contextmanager
@@ -92,6 +73,13 @@ def template_opens_think(
     except Exception:  # a template is a program of the model's author; the check reports those that fail
         return False
     return str(rendered).rstrip().endswith("<think>")
+
+
+def end_tokens(config: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Every token that ends a completion: those of a model's generation settings and the tokenizer's, as in TRL."""
+    declared, own = config.eos_token_id, tokenizer.eos_token_id
+    tokens = [declared] if isinstance(declared, int) else list(declared or [])
+    return tokens if own is None or own in tokens else [own, *tokens]
 
 
 def generate(

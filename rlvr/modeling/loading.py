@@ -125,13 +125,6 @@ def skeleton(recipe: Recipe, config: PretrainedConfig) -> PreTrainedModel:
         ) from error
 
 
-def end_tokens(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> set[int]:
-    """The tokens that end a completion: the tokenizer's, and those of the model's generation settings, as in TRL."""
-    declared = load_generation_config(recipe, config).eos_token_id
-    ends = [declared] if isinstance(declared, int) else declared or []
-    return {*ends, *([tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else [])}
-
-
 def load_tokenizer(recipe: Recipe, *, chat: bool) -> PreTrainedTokenizerBase:
     """Load the model's tokenizer, padding on the left, with a pad token.
 
@@ -325,9 +318,6 @@ def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
     except InputError:
         raise
     except (OSError, ValueError) as error:
-        adapter = _adapter_on_the_hub(recipe)
-        if adapter is not None:
-            raise _adapter_instead(name, adapter) from error
         chain = _chain(error)
         kinds = {type(item).__name__ for item in chain}
         if "GatedRepoError" in kinds:
@@ -353,22 +343,10 @@ def _explain_hub_errors(recipe: Recipe) -> Iterator[None]:
             raise _model_error(
                 "model-not-found",
                 f"The model {name} can't be loaded: there is no such folder and no such public model on the Hugging "
-                f"Face hub, or it needs a login (`hf auth login`). The hub client: {adapters.first_line(error)}",
+                "Face hub (an adapter is none), or it needs a login (`hf auth login`). The hub client: "
+                f"{adapters.first_line(error)}",
             ) from error
         raise
-
-
-def _adapter_on_the_hub(recipe: Recipe) -> Path | None:
-    """The adapter_config.json of a hub id; None if it has none, or the hub can't be reached."""
-    from transformers.utils import cached_file
-
-    if Path(_name(recipe)).is_dir():
-        return None
-    try:
-        file = cached_file(_name(recipe), _ADAPTER, revision=_hub_options(recipe)["revision"])
-    except (OSError, ValueError):
-        return None
-    return Path(file) if file is not None else None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -11,6 +11,7 @@ from rlvr.config import schema
 from rlvr.data.task import Task
 from rlvr.errors import Problem
 from rlvr.modeling import loading
+from rlvr.modeling.generation import end_tokens
 from rlvr.preflight.components import RunComponents
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def check_layerwise_gathering(components: RunComponents) -> Iterator[Problem]:
 def check_turn_end(components: RunComponents) -> Iterator[Problem]:
     """Warn of a chat template whose turns end in a token that ends no completion."""
     assert components.task is not None and components.tokenizer is not None and components.config is not None
-    ends = loading.end_tokens(components.recipe, components.tokenizer, components.config)
-    return unended_turns(components.task, components.tokenizer, ends)
+    config = loading.load_generation_config(components.recipe, components.config)
+    return unended_turns(components.task, components.tokenizer, end_tokens(config, components.tokenizer))
 
 
 def unended_turns(task: Task, tokenizer: PreTrainedTokenizerBase, ends: Collection[int]) -> Iterator[Problem]:

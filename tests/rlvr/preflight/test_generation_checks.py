@@ -7,11 +7,14 @@ from typing import Any
 from datasets import Dataset
 
 from rlvr.data.task import Task
-from rlvr.modeling.generation import LEFT_OPEN, SET_BY_TRL, ignore_generation_config
+from rlvr.modeling.generation import LEFT_OPEN, ignore_generation_config
 from rlvr.preflight.generation_checks import (
     unended_turns,
 )
 from tests.support.run_components import MODEL, only
+
+# What TRL 1.16 sets in every generation, with its defaults, whatever the model's own file has.
+SET_BY_TRL: dict[str, float] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 
 
 def test_none_of_the_models_own_settings_is_used() -> None:

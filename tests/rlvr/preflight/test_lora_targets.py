@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,28 +10,6 @@ import pytest
 from rlvr.preflight.lora_targets import check_lora_targets
 from tests.support.input_errors import input_error
 from tests.support.run_components import make_components
-
-
-def test_an_adapter_on_the_hub_is_told_from_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the hub's client would have downloaded it: nothing is asked of the network."""
-    import huggingface_hub.constants
-
-    from rlvr.modeling import loading
-
-    recipe = make_components({"model_name_or_path": "someone/adapter"}).recipe
-
-    kept = tmp_path / "models--someone--adapter"
-    (kept / "snapshots" / "1").mkdir(parents=True)
-    (kept / "refs").mkdir()
-    (kept / "refs" / "main").write_text("1")
-    adapter = kept / "snapshots" / "1" / "adapter_config.json"
-    adapter.write_text('{"base_model_name_or_path": "Qwen/Qwen2.5-0.5B"}')
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with input_error("adapter-as-model", match="model_name_or_path: Qwen/Qwen2.5-0.5B"):
-        loading.load_config(recipe)
-    adapter.unlink()
-    with input_error("hub-unreachable"):
-        loading.load_config(recipe)
 
 
 @pytest.mark.parametrize(
