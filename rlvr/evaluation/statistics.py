@@ -66,12 +66,7 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
 
     Chen et al. 2021 (arXiv:2107.03374), eq. 1: 1 − C(n − c, k) / C(n, k). In whole numbers, so nothing is rounded
     before the one division.
-
-    Raises:
-        ValueError: k is larger than the number of samples.
     """
-    if not 0 < k <= samples or not 0 <= correct <= samples:
-        raise ValueError(f"pass@{k} can't be estimated from {correct} of {samples} samples")
     return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
@@ -90,8 +85,6 @@ def bootstrap(values: Sequence[float], *, least: float = 0.0) -> Interval:
         values: one a row, from `least` to 1.
         least: 0 for a share, -1 for a difference of two.
     """
-    if not values:
-        return Interval(least, 1.0)
     distinct, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)
     if len(distinct) == 1:
         scale = 1 - least
