@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -180,14 +181,11 @@ class Stages:
         """
         if self.recipe.evaluation is None:
             return
-        prepared = self.prepared
-        base = EvaluatedModel(self.recipe, prepared.tokenizer, "base", self.folder)
-        self.results["base"] = self._measure(base, "before")
+        base = self._model("base")
+        self.results["base"] = base.measure(greedy_decoding(self.prepared.task, self.recipe), "before")
         # Greedy answers do not show what training samples. GRPOTrainer sets its random state anew, so sampling here
         # changes nothing there.
-        self.sampled = base.sample(
-            prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, samples=prepared.plan.generations
-        )
+        self.sampled = base.sample(self.prepared.plan.generations)
         base.close()
         self.train_module.free_memory()
         console.info(f"  before training: {results_in_words(*self.results['base'])}")
@@ -218,10 +216,8 @@ class Stages:
         if self.recipe.evaluation is None:
             return
         copy_to_all_hosts(self.model_folder, self.prepared.state)
-        trained = EvaluatedModel(
-            self.recipe, self.prepared.tokenizer, "trained", self.folder, adapter=self.model_folder
-        )
-        self.results["trained"] = self._measure(trained, "after")
+        trained = self._model("trained", self.model_folder)
+        self.results["trained"] = trained.measure(greedy_decoding(self.prepared.task, self.recipe), "after")
 
     def report(self) -> None:
         """Write evaluation.json, result.json and report.html, and print the results; the main process alone."""
@@ -235,10 +231,10 @@ class Stages:
         console.info(f"  {self.model_folder.name:<9} {self.model_folder}")
         console.info(f"  report    {write_report(self.folder)}")
 
-    def _measure(self, model: EvaluatedModel, when: str) -> Any:
-        prepared = self.prepared
-        decoding = greedy_decoding(prepared.task, self.recipe)
-        return model.measure(prepared.task, prepared.rewards, prepared.metrics, prepared.scorer, decoding, when)
+    def _model(self, name: str, adapter: Path | None = None) -> EvaluatedModel:
+        run = self.prepared
+        measured = (self.recipe, run.tokenizer, run.task, run.rewards, run.metrics, run.scorer)
+        return EvaluatedModel(*measured, name, self.folder, adapter=adapter)
 
     def _about(self) -> dict[str, Any]:
         rows = held_out_rows(self.prepared.task, self.recipe)

@@ -40,6 +40,7 @@ class EvaluatedModel:
     with the same settings share its answers. If all answers are cached, no weight is loaded.
 
     Args:
+        scorer: runs `rewards` and `metrics` (`rewards_to_run`).
         name: "base" or "trained"; the cache file is named after it.
         folder: the run directory or an evaluation's; the cache is its `answers/`.
         adapter: the folder of an adapter or of a whole trained model; None for the base.
@@ -50,6 +51,10 @@ class EvaluatedModel:
         self,
         recipe: Recipe,
         tokenizer: PreTrainedTokenizerBase,
+        task: Task,
+        rewards: Sequence[Reward],
+        metrics: Metrics,
+        scorer: Scorer,
         name: str,
         folder: Path,
         *,
@@ -57,6 +62,7 @@ class EvaluatedModel:
         engine: str = "transformers",
     ) -> None:
         self.recipe, self.tokenizer, self.adapter, self.name = recipe, tokenizer, adapter, name
+        self._task, self._rewards, self._metrics, self._scorer = task, rewards, metrics, scorer
         self._engine_name, self._folder = engine, folder
         self._engine: Engine | None = None
 
@@ -68,16 +74,7 @@ class EvaluatedModel:
             self._engine = TransformersEngine(model, self.tokenizer)
         return self._engine.complete(prompts, decoding, seed)
 
-    def measure(
-        self,
-        task: Task,
-        rewards: Sequence[Reward],
-        metrics: Metrics,
-        scorer: Scorer,
-        decoding: Decoding,
-        when: str,
-        samples: int = 1,
-    ) -> tuple[Score, Records]:
+    def measure(self, decoding: Decoding, when: str, samples: int = 1) -> tuple[Score, Records]:
         """Measure the rows of the recipe's section `evaluation`, with the answer cache.
 
         Args:
@@ -89,12 +86,12 @@ class EvaluatedModel:
         """
         recipe = self.recipe
         spec = recipe.evaluation or EvaluationSpec()
-        held_out = held_out_rows(task, recipe)
-        records = self._answer(held_out, rewards, metrics, scorer, decoding, f"evaluating {when}", samples)
+        records = self._answer(held_out_rows(self._task, recipe), decoding, f"evaluating {when}", samples)
         for label, own in by_task(records).items():
             if any(record["correct"] is not None for record in own):
                 continue
-            decisive = metrics[label if label in metrics else ""]  # the data of one task may have a column `task`
+            # The data of one task may have a column `task`.
+            decisive = self._metrics[label if label in self._metrics else ""]
             gold = own[0].get("final_answer") if own else None
             shown = f"; the first row's final_answer is {gold!r}" if gold is not None else ""
             raise InputError(
@@ -103,32 +100,21 @@ class EvaluatedModel:
                 kind="unreadable-gold",
                 key="evaluation.metric",
             )
-        return summarise(records, [reward.label for reward in rewards]), records
+        return summarise(records, [reward.label for reward in self._rewards]), records
 
-    def sample(
-        self, task: Task, rewards: Sequence[Reward], metrics: Metrics, scorer: Scorer, samples: int
-    ) -> SampledGroups:
+    def sample(self, samples: int) -> SampledGroups:
         """Sample groups of completions for a few training prompts, as training will, with the answer cache.
 
         Args:
             samples: completions per prompt.
         """
-        rows = len(task.train)
-        data = task.train.select(range(0, rows, max(1, rows // SAMPLED_PROMPTS))[:SAMPLED_PROMPTS])
-        decoding = training_decoding(task, self.recipe)
-        records = self._answer(data, rewards, metrics, scorer, decoding, "sampling", samples)
-        return summarise_groups(records, rewards, decoding.words())
+        train, rows = self._task.train, len(self._task.train)
+        data = train.select(range(0, rows, max(1, rows // SAMPLED_PROMPTS))[:SAMPLED_PROMPTS])
+        decoding = training_decoding(self._task, self.recipe)
+        records = self._answer(data, decoding, "sampling", samples)
+        return summarise_groups(records, self._rewards, decoding.words())
 
-    def _answer(
-        self,
-        data: Dataset,
-        rewards: Sequence[Reward],
-        metrics: Metrics,
-        scorer: Scorer,
-        decoding: Decoding,
-        description: str,
-        samples: int,
-    ) -> Records:
+    def _answer(self, data: Dataset, decoding: Decoding, description: str, samples: int) -> Records:
         """`measure` with this model, the answer cache, and the environments of the recipe."""
         revision = hub_revision(self.recipe)
         settings = cache_settings(self.recipe, decoding, self._engine_name, self.adapter, revision)
@@ -143,9 +129,9 @@ class EvaluatedModel:
             return measure(
                 self,
                 data,
-                rewards,
-                metrics,
-                scorer,
+                self._rewards,
+                self._metrics,
+                self._scorer,
                 decoding,
                 samples=samples,
                 batch_size=spec.batch_size,

@@ -106,14 +106,14 @@ def evaluate_models(plan: EvaluationPlan, state: PartialState, interrupts: Seque
         batch_timeout_s=reward_batch_timeout(recipe),
         rank=state.process_index,
     )
+    measured = (recipe, tokenizer, task, rewards, metrics, scorer)
     with scorer:
         for name in plan.names:
             weights = adapter if name == "trained" else None
-            model = EvaluatedModel(recipe, tokenizer, name, plan.folder, adapter=weights, engine=plan.engine)
-            results[name] = model.measure(task, rewards, metrics, scorer, greedy, name)
+            model = EvaluatedModel(*measured, name, plan.folder, adapter=weights, engine=plan.engine)
+            results[name] = model.measure(greedy, name)
             if plan.samples:
-                when = f"{name}, {plan.samples} samples"
-                sampled[name] = model.measure(task, rewards, metrics, scorer, sampling, when, samples=plan.samples)[1]
+                sampled[name] = model.measure(sampling, f"{name}, {plan.samples} samples", samples=plan.samples)[1]
             model.close()
             if interrupts:
                 raise KeyboardInterrupt

@@ -137,12 +137,12 @@ def evaluated(tmp_path: Path, model: Path, targets: list[int], **evaluation: Any
     rewards = load_rewards(specs)
     tokenizer = loading.load_tokenizer(recipe, chat=True)
     engine = ScriptedEngine(tokenizer, by_target)
-    measured = EvaluatedModel(recipe, tokenizer, "base", tmp_path)
-    measured._engine = engine
     task = Task(data, data, data)
     metrics = choose_metrics(recipe, rewards)
     with Scorer(rewards) as scorer:
-        result = measured.measure(task, rewards, metrics, scorer, greedy_decoding(task, recipe), "before", **evaluation)
+        measured = EvaluatedModel(recipe, tokenizer, task, rewards, metrics, scorer, "base", tmp_path)
+        measured._engine = engine
+        result = measured.measure(greedy_decoding(task, recipe), "before", **evaluation)
     return (*result, engine)
 
 

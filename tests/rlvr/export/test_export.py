@@ -61,9 +61,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         task, rewards = load_task(recipe.tasks[0]), load_rewards(recipe.rewards)
         metrics = choose_metrics(recipe, rewards)
         with Scorer(rewards_to_run(rewards, metrics), timeout_s=60, batch_timeout_s=60, rank=0) as scorer:
-            model = EvaluatedModel(recipe, tokenizer, "trained", run, adapter=run / "adapter")
-            greedy = greedy_decoding(task, recipe)
-            result = model.measure(task, rewards, metrics, scorer, greedy, "after")
+            measured = (recipe, tokenizer, task, rewards, metrics, scorer)
+            model = EvaluatedModel(*measured, "trained", run, adapter=run / "adapter")
+            result = model.measure(greedy_decoding(task, recipe), "after")
         about = describe_evaluation(recipe, metrics, held_out_rows(task, recipe))
         write_evaluation(run, about, {"trained": result})
         finish(run, "adapter")
@@ -274,7 +274,6 @@ def nothing(run: Path) -> None:
         (hide_base, (), "model-not-found"),
         (shutil.rmtree, (), "no-record"),
         (nothing, ("--out", "base"), "would-overwrite"),
-        (nothing, ("--rows", "0"), "out-of-range"),
         (nothing, ("--quantization", "q8_0"), "conflicting-keys"),
         (nothing, ("--to", "adapter", "--dtype", "bfloat16"), "conflicting-keys"),
         (nothing, ("--to", "gguf", "--quantization", "q9"), "invalid-flag"),
