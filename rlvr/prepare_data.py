@@ -46,7 +46,6 @@ def prepare(
         "rows": {split: len(task.split(split)) for split in SPLITS},
         "columns": list(task.train.column_names),
         "prompt_kind": "messages" if task.is_chat else "text",
-        "prompt_characters": {split: _spread(task, split) for split in filled},
         "stop_strings": list(task.stop_strings),
         "notes": list(task.notes),
         "against": list(against),
@@ -78,8 +77,6 @@ def prepare(
 
 def check_output(output: Path, force: bool) -> None:
     """Refuse a folder that has files which this command did not write."""
-    if output.exists() and not output.is_dir():
-        raise InputError(f"--output {output} is a file. Name a folder.", kind="unusable-output", path=output)
     if output.is_dir() and any(output.iterdir()) and not force:
         raise InputError(
             f"--output {output} has files, so nothing was written. Name another folder, or add --force to replace "
@@ -152,33 +149,24 @@ def _evaluation_set(against: str) -> tuple[str, list[Row]]:
     return name, rows
 
 
-def _spread(task: Task, split: str) -> dict[str, int]:
-    lengths = sorted(len(prompt_text(prompt)) for prompt in task.split(split)["prompt"])
-    return {"shortest": lengths[0], "median": lengths[len(lengths) // 2], "longest": lengths[-1]}
-
-
 def _print(summary: dict[str, Any], task: Task, output: Path, overlaps: list[Row], section: Sequence[str]) -> None:
-    spreads = summary["prompt_characters"]
-    table = [
-        [split, f"{summary['rows'][split]:,}", *(f"{n:,}" for n in one.values())] for split, one in spreads.items()
-    ]
+    rows = {split: number for split, number in summary["rows"].items() if number}
     console.info(f"Task {summary['task']} of {summary['recipe']}")
     for note in summary["notes"]:
         console.info(f"  {note}")
-    console.info(f"\n{console.table(['split', 'rows', 'shortest', 'median', 'longest'], table)}")
-    console.info("  Prompt lengths are in characters.")
+    console.info(f"\n{console.table(['split', 'rows'], [[split, f'{number:,}'] for split, number in rows.items()])}")
     if overlaps:
         console.info("\nThe closest overlaps; overlaps.jsonl lists all:")
         for overlap in sorted(overlaps, key=lambda overlap: -float(overlap["share"]))[:5]:
             pair = f"{overlap['train_id']} with {overlap['held_id']} of {overlap['against']}"
             console.info(f"  {pair}, {overlap['share']:.0%} of its words")
-    split = next(iter(spreads))
+    split = next(iter(rows))
     row = task.split(split)[0]
     console.info(f"\n── {split} row 0 {'─' * 60}\n{prompt_text(row['prompt'])}")
     if "final_answer" in row:
         console.info(f"→ final_answer: {row['final_answer']}")
     console.info(f"\nWritten to {output}.")
-    if summary["rows"]["train"]:
+    if "train" in rows:
         console.info("\n".join(["A recipe with this section trains on these files:", "", *section]))
 
 

@@ -120,18 +120,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _with_short_keys(options: argparse.Namespace, overrides: Sequence[str]) -> list[str]:
-    """The recipe's overrides, including those given as short options; the others name a job's region.
-
-    Raises:
-        InputError: a key is given in both forms.
-    """
+    """The recipe's overrides, then those given as short options; the others name a job's region."""
     short = []
     for key in SHORT_KEYS if hasattr(options, "config") else ():
         value = getattr(options, key)
         if value is not None:
-            if any(word.partition("=")[0] == f"--sagemaker.{key}" for word in overrides):
-                message = f"--{key} is short for --sagemaker.{key}, and both are given. Remove one."
-                raise InputError(message, kind="conflicting-keys", key=f"sagemaker.{key}")
             quoted = value.replace("'", "''")  # a YAML string, whatever it looks like
             short += [f"--sagemaker.{key}", f"'{quoted}'"]
     return [*overrides, *short]

@@ -308,8 +308,7 @@ def _why_missing(folder: Path, path: Path) -> str:
     if not folder.is_dir():
         return f"There is no folder {folder}. Give the output_dir of a run."
     if not (folder / "recipe.yaml").is_file():
-        all_in_it = f", or {folder}/* for those in it" if any(folder.glob("*/recipe.yaml")) else ""
-        return f"{folder} has no {path.name}: it is not a run directory. Give the output_dir of a run{all_in_it}."
+        return f"{folder} has no {path.name}: it is not a run directory. Give the output_dir of a run."
     status = (directory.read_status(folder) or {}).get("status")
     if status == "done":
         return (

@@ -121,9 +121,4 @@ def plan_batches(recipe: Recipe, rows: int, processes: int, longest_prompt: int 
 
 def reward_batch_timeout(recipe: Recipe) -> float:
     """Seconds that the rewards of a batch may take: the recipe's, or a third of `ddp_timeout`."""
-    return float(recipe.settings.get("reward_batch_timeout_s") or ddp_timeout(recipe) / 3)
-
-
-def ddp_timeout(recipe: Recipe) -> float:
-    """Seconds that a process waits for the others."""
-    return float(recipe.value("ddp_timeout"))
+    return float(recipe.settings.get("reward_batch_timeout_s") or recipe.value("ddp_timeout") / 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rlvr.config.batch_plan import BatchSizes, batch_sizes, ddp_timeout, reward_batch_timeout
+from rlvr.config.batch_plan import BatchSizes, batch_sizes, reward_batch_timeout
 from rlvr.config.recipe import value_of
 from rlvr.errors import Problem
 from rlvr.preflight.components import RunComponents
@@ -104,7 +104,8 @@ def check_schedule(components: RunComponents) -> Iterator[Problem]:
 
 def check_reward_timeouts(components: RunComponents) -> Iterator[Problem]:
     """Rewards may not outlast `ddp_timeout`: the other processes would end the run with a timeout of NCCL."""
-    batch_timeout, other_processes_wait = reward_batch_timeout(components.recipe), ddp_timeout(components.recipe)
+    recipe = components.recipe
+    batch_timeout, other_processes_wait = reward_batch_timeout(recipe), recipe.value("ddp_timeout")
     row_timeout = components.recipe.value("reward_timeout_s")
     if components.processes > 1 and batch_timeout > other_processes_wait * REWARD_SHARE_OF_TIMEOUT:
         message = (

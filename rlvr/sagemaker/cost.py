@@ -37,8 +37,6 @@ def cost_lines(settings: SageMakerSettings, estimate: Estimate | None) -> list[s
             f"{rest}{rate:,.2f} dollars an hour, at most {rate * hours:,.0f} in {hours:.3g} h "
             f"(on demand in us-east-1, prices of {PRICES_READ})"
         )
-        if settings.spot:
-            lines.append("spot costs less; the saving is known only while the job runs")
         if settings.keep_alive_s:
             warm = rate * settings.keep_alive_s / 3600
             lines.append(f"{warm:,.2f} dollars more to keep the hosts warm for {settings.keep_alive_s} s")

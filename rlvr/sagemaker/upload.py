@@ -43,10 +43,6 @@ _VLLM_NOTE = (
     "vLLM 0.30.0 is installed on each training host, which downloads about 1 GB at the start. It was not yet tried in "
     "Amazon's image. Without it: --rollouts transformers, or an image of your own (docker/README.md)."
 )
-_AUTO_NOTE = (
-    "rollouts: auto generates with transformers in Amazon's image, which has no vLLM. --rollouts vllm installs it: "
-    "about 1 GB to download on each training host, then faster steps (docs/training.md)."
-)
 _EXCLUDED = {".git", ".venv", ".env", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".cache", "node_modules"}
 _MAX_SCANNED = 256 * 2**20  # bytes of a model's folder and of data that are scanned for secrets
 
@@ -91,8 +87,6 @@ def collect_files(recipe: Recipe, environment: Mapping[str, str], folder: Path) 
     if recipe.settings.get("use_vllm"):
         notes.append(_VLLM_NOTE)
         _copy(CONTAINER / _VLLM, code / _VLLM)
-    elif recipe.settings["rollouts"] == "auto":
-        notes.append(_AUTO_NOTE)
     rewards, renamed = _copy_rewards(recipe, code, problems, notes)
     tasks = [replace(one, name=_copy_plugin("task", "tasks", one.name, code, problems)) for one in recipe.tasks]
     data: list[UploadFile] = []

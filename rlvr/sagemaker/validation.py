@@ -90,9 +90,7 @@ def _value_problems(recipe: Recipe, settings: SageMakerSettings) -> Iterator[Pro
         if value is not None and not re.fullmatch(pattern, value):
             # The value in place of the ARN may be the secret itself, and a URI may hold a password.
             shown = "" if key in (*_SECRETS, "mlflow_tracking_uri") else f"is {value!r}, but "
-            account = re.match(r"arn:aws[a-z-]*:iam::(\d+):role/", value) if key == "role" else None
-            digits = f" Its account number has {len(account[1])} digits instead of 12." if account else ""
-            yield Problem(f"sagemaker.{key} {shown}must be {form}.{digits}", kind="invalid-value", key=key)
+            yield Problem(f"sagemaker.{key} {shown}must be {form}.", kind="invalid-value", key=key)
     if settings.max_runtime_s > _MAX_RUNTIME_S:
         text = (
             f"max_runtime_s is {settings.max_runtime_s}, but a job may run for 28 days at most, {_MAX_RUNTIME_S}. "

@@ -82,9 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}; 0: any free port")
     options = parser.parse_args(arguments)
     folder, host, port = options.folder, options.host, options.port
-    if folder.exists() and not folder.is_dir():
-        console.error(f"{folder} is a file. Give a run directory, or a folder of run directories.")
-        return 2
     registry = CollectorRegistry()
     registry.register(Exporter(folder))
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # for sigwait; before threads inherit the mask
@@ -94,8 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.error(f"Can't listen on {host}, port {port}: {error}. Choose another --host or --port.")
         return 2
     console.info(f"Serving the metrics of {folder} on http://{host}:{server.server_address[1]}/metrics")
-    if not folder.exists():
-        console.info(f"  {folder} does not exist yet. Metrics appear when a run writes into it.")
     signal.sigwait(STOP_SIGNALS)
     return 0
 

@@ -120,13 +120,6 @@ def check_config(recipe: Recipe, stop_strings: tuple[str, ...], *, elsewhere: in
                 kind="unsupported-precision",
                 key="bf16",
             ) from error
-        if "--tf32 requires" in str(error):
-            raise InputError(
-                "tf32: true needs an NVIDIA GPU of the Ampere generation or later, and there is none here. Remove the "
-                "key, or add --tf32 false on this machine.",
-                kind="unsupported-precision",
-                key="tf32",
-            ) from error
         # transformers' error for a value that is none of an enumeration, such as an optimizer, lists all values.
         if match := re.fullmatch(r"(\S+) is not a valid \w+, please select one of \[(.+)\]", str(error)):
             key = next((key for key, value in recipe.settings.items() if value == match[1]), None)

@@ -63,7 +63,6 @@ def test_writes_a_folder_that_trains_the_same_rows_with_the_same_prompts(
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     assert summary["rows"] == {"train": 20, "validation": 6, "test": 10}
     assert summary["options"]["limit_train"] == 20
-    assert summary["prompt_characters"]["train"]["longest"] > 0
     assert summary["notes"] == list(wanted.notes)
     assert "name: jsonl" in result.stdout
 

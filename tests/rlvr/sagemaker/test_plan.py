@@ -95,14 +95,6 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
         assert caught.value.problems == tuple(plan.problems)
 
 
-@pytest.mark.parametrize(
-    "words", [["--sagemaker.instance_type", "ml.g5.xlarge"], ["--sagemaker.instance_type=ml.g5.xlarge"]]
-)
-def test_a_key_in_its_short_and_its_long_form_is_refused(call_plan: Run, words: list[str]) -> None:
-    run = call_plan("--config", GSM8K, "--instance_type", "ml.m5.xlarge", *words)
-    assert run.returncode == 2 and "--instance_type is short for --sagemaker.instance_type" in run.stderr, run.stderr
-
-
 @pytest.mark.slow
 def test_a_job_that_is_far_from_fitting_is_refused_unless_the_estimate_is_ignored() -> None:
     on_a_gpu = ["--sagemaker.instance_type", "ml.g5.xlarge", "--use_cpu", "false", "--max_completion_length", "4000"]
