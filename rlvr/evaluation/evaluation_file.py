@@ -42,6 +42,7 @@ from rlvr.evaluation.scores import (
     by_task,
     compare,
     compare_samples,
+    partial_value_warning,
     pass_rates,
     reference_warning,
     summarise,
@@ -163,6 +164,7 @@ def write_evaluation(
         reference_warning(evaluation.reference, evaluation.base),
         truncation_warning(evaluation.settings.get("max_new_tokens"), scores or evaluation.scores),
         unscored_warning(scores or evaluation.scores),
+        partial_value_warning(evaluation.metrics or {"": evaluation.metric}, records_of),
     ]
     evaluation = replace(evaluation, warnings=tuple(filter(None, warnings)))
     (folder / "completions").mkdir(parents=True, exist_ok=True)

@@ -243,3 +243,29 @@ def unscored_warning(scores: Mapping[str, Score]) -> str | None:
         f"The metric gave no score for {', '.join(often)}. The accuracy is that of the other answers alone, so base "
         "and trained can't be compared. Return 0 for a wrong answer, and None only for a failure of the reward itself."
     )
+
+
+def partial_value_warning(metrics: Mapping[str, str], results: Mapping[str, Sequence[Record]]) -> str | None:
+    """Warn of a metric that pays, but for no answer the 1.0 that counts as right, or that pays several values above it.
+
+    Args:
+        metrics: the metric's label by that of its task; the key is "" for one task.
+        results: the records of each model.
+    """
+    for task, label in metrics.items():
+        records = [record for own in results.values() for record in own if not task or record.get("task") == task]
+        values = [value for record in records if (value := record.get(f"rewards/{label}")) is not None]
+        if values and 0 < max(values) < 1:
+            return (
+                f"No answer counts as right: {label} paid up to {max(values):g}, and an answer is right from 1.0 on. "
+                "If that is what a right answer earns, let it earn 1.0 and lower the weight, or name another reward in "
+                "evaluation.metric."
+            )
+        counted = sorted({value for value in values if value >= 1})
+        if len(counted) > 1:
+            return (
+                f"{label} paid values from {counted[0]:g} to {counted[-1]:g}, and every answer with 1.0 or more counts "
+                "as right. If the smaller ones are for answers that are partly right, let only a right answer earn "
+                "1.0, and raise the weight."
+            )
+    return None

@@ -32,6 +32,7 @@ from rlvr.evaluation.evaluation_file import (
 from rlvr.evaluation.scores import (
     compare,
     compare_samples,
+    partial_value_warning,
     pass_rates,
     reference_warning,
     summarise,
@@ -362,6 +363,27 @@ def test_a_base_far_below_what_was_published_makes_the_evaluation_suspect(
     assert (warning is not None) == suspect, why
     assert warning is None or "the model's card" in warning
     assert reference_warning(None, score) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "warned", "why"),
+    [
+        ([0.5, 0.0, None], True, "half a point for a right answer"),
+        ([0.5, 1.0], False, "partial credit beside a right answer"),
+        ([0.0, 1.5, 3.0], True, "partial credit that counts as right"),
+        ([0.0, 3.0], False, "one value for a right answer"),
+        ([0.0, 0.0], False, "nothing is right"),
+        ([None], False, "nothing was judged"),
+    ],
+)
+@pytest.mark.parametrize("task", ["", "sums"])
+def test_a_metric_whose_values_do_not_say_what_is_right_is_warned_of(
+    values: list[float | None], warned: bool, why: str, task: str
+) -> None:
+    records = [{"rewards/half": value, "task": task} for value in values]
+    records.append({"rewards/half": 1.0, "task": "other"} if task else {"rewards/other": 1.0})
+    warning = partial_value_warning({task: "half"}, {"base": records})
+    assert (warning is not None) == warned, why
 
 
 def test_the_published_score_and_the_warning_are_told(tmp_path: Path) -> None:
