@@ -187,6 +187,19 @@ def _of_tasks(evaluation: Evaluation, both: bool) -> Iterator[tuple[str, ...]]:
         )
 
 
+def pass_at_k_table(evaluation: Evaluation) -> BeforeAfterTable | None:
+    """A row for each k; None if pass@k was not measured."""
+    section = evaluation.pass_at_k
+    if section is None or not section.rates:
+        return None
+    gains, rows = section.difference, []
+    for k in dict.fromkeys(k for values in section.rates.values() for k in values):
+        rates = [values.get(k) for values in section.rates.values()]
+        cells = [score_cell(Estimate(rate.value, rate.interval) if rate else None) for rate in rates]
+        rows.append((f"pass@{k}", *cells, *([gain_cell(gains.get(k))] if gains else [])))
+    return BeforeAfterTable((*section.rates, *(["change"] if gains else [])), tuple(rows))
+
+
 def bars(evaluation: Evaluation, column: str = "source") -> tuple[list[tuple[str, Bar | None, Bar | None]], int]:
     """The accuracies as bars (label, base, trained), and the number of values of the column.
 

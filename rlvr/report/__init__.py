@@ -2,7 +2,6 @@
 
     run_reader.py           read a run directory; a sentence for each missing part
     curves.py               panels of metrics; svg_charts.py draws them
-    evaluation_extras.py    pass@k
     rollouts.py             read the completions
     packing.py              choose those for the page's browser
     samples.py              held-out problems whose answers changed

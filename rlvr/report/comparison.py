@@ -38,15 +38,11 @@ def write_comparison(run_dirs: Sequence[Path], path: Path | None = None) -> Path
     """Write the page that compares runs, by default as comparison.html in the last directory; return its path.
 
     Raises:
-        InputError: of kind "number-of-runs", "duplicate-run", "not-a-run", "run-in-use" or "unwritable".
+        InputError: of kind "number-of-runs", "not-a-run", "run-in-use" or "unwritable".
     """
     if not 2 <= len(run_dirs) <= MAX_RUNS:
         message = f"{len(run_dirs)} runs can't be compared on one page. Give 2 to {MAX_RUNS}."
         raise InputError(message, kind="number-of-runs")
-    paths = [folder.resolve() for folder in run_dirs]
-    for folder, path_of_run in zip(run_dirs, paths, strict=True):
-        if paths.count(path_of_run) > 1:
-            raise InputError(f"{folder} is given twice. Give different runs.", kind="duplicate-run", path=folder)
     path = path or run_dirs[-1] / "comparison.html"
     refuse_if_in_use(path.parent, OTHER_FILE)
     runs = [read_run(folder) for folder in run_dirs]

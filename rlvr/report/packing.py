@@ -32,8 +32,6 @@ class PackedRollouts:
 
     data: str  # JSON, compressed with gzip, in base64: no character has a meaning in HTML
     shown: int  # number of completions in it
-    all: int  # number in the run directory
-    notes: tuple[str, ...]
 
 
 def pack(run: RunRecord, rollouts: RunRollouts, limit: int = MAX_CHARACTERS) -> PackedRollouts | None:
@@ -46,7 +44,7 @@ def pack(run: RunRecord, rollouts: RunRollouts, limit: int = MAX_CHARACTERS) -> 
         limit = int(0.85 * min(limit, _characters(chosen)) * MAX_BYTES / len(data))
         chosen = _choose(rollouts.items, limit)
         data = _compressed(run, rollouts, chosen)
-    return PackedRollouts(base64.b64encode(data).decode("ascii"), len(chosen), len(rollouts.items), rollouts.notes)
+    return PackedRollouts(base64.b64encode(data).decode("ascii"), len(chosen))
 
 
 def _characters(items: Sequence[Rollout]) -> int:

@@ -10,12 +10,12 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from rlvr.artifacts.evaluation_summary import bars, table, verdict
+from rlvr.artifacts.evaluation_summary import bars, pass_at_k_table, table, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
 from rlvr.errors import InputError
 from rlvr.formatting import count, shorten
 from rlvr.health import summary
-from rlvr.report import curves, evaluation_extras, samples, svg_charts
+from rlvr.report import curves, samples, svg_charts
 from rlvr.report.packing import pack
 from rlvr.report.rollouts import read_rollouts
 from rlvr.report.run_facts import facts
@@ -93,7 +93,7 @@ def _page(run: RunRecord) -> str:
         part=part,
         by_difficulty=svg_charts.accuracy_chart("difficulty", difficulties[1:]) if levels > 1 else "",
         warnings=run.evaluation.warnings,
-        pass_at_k=evaluation_extras.pass_at_k(run.evaluation),
+        pass_at_k=pass_at_k_table(run.evaluation),
         reward=curves.reward_panel(run),
         reward_panels=curves.reward_panels(run),
         panels=curves.metric_panels(run),
@@ -101,6 +101,7 @@ def _page(run: RunRecord) -> str:
         always_zero=always_zero,
         facts=facts(run),
         changed=samples.changed_answers(rollouts.items),
+        rollouts=rollouts,
         packed=pack(run, rollouts),
     )
 

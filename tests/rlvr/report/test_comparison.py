@@ -135,7 +135,6 @@ def test_names_and_settings_never_become_markup(tmp_path: Path) -> None:
     ("names", "kind"),
     [
         (["one"], "number-of-runs"),
-        (["one", "one"], "duplicate-run"),
         (["one", "absent"], "not-a-run"),
         (["one"] * 7, "number-of-runs"),
     ],

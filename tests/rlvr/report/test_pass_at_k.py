@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlvr.artifacts.evaluation import Evaluation, from_json
-from rlvr.report.evaluation_extras import pass_at_k
+from rlvr.artifacts.evaluation_summary import pass_at_k_table
 from rlvr.report.page import write_report
 from tests.support.report_runs import read, write_run
 
@@ -47,4 +47,4 @@ JSON = st.recursive(
 def test_malformed_parts_break_nothing(one: Any, other: Any) -> None:
     with suppress(ValueError):
         section = {"samples": 2, "decoding": "", "base": {"1": one}, "trained": other, "difference": one}
-        pass_at_k(from_json(Evaluation, {"pass_at_k": section}))
+        pass_at_k_table(from_json(Evaluation, {"pass_at_k": section}))
