@@ -22,9 +22,9 @@ from rlvr.verifiers.code.completion_judge import (
     LogMetric,
     environment_info,
     judge_completions,
-    validate_rows,
 )
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
+from rlvr.verifiers.code.problems import validate_rows
 
 __all__ = ["WORKER_GROUP", "code_execution", "environment_info", "validate_rows"]
 

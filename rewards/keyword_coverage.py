@@ -23,7 +23,7 @@ from typing import Any
 
 from rlvr import InputError, completion_text, own_turn
 from rlvr.errors import row_faults
-from rlvr.verifiers.terms import fold, is_named
+from rlvr.verifiers.words import fold, is_named
 
 MAX_CHARACTERS = 100_000
 

@@ -1,12 +1,17 @@
-"""Split text of any script into words and numbers.
+"""Split text of any script into words and numbers, and find terms in it.
 
 Chinese and Japanese count as two characters a word; Thai, Lao, Tibetan, Burmese and Khmer as six. A word of more than
 24 letters counts as several, so a loop without spaces is a loop, too.
+
+A term is found as a whole word, in any case and width, with spaces or hyphens between its parts.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 
 # Combining marks. Python's \w leaves them out, which would cut Hindi and Arabic words to pieces.
 MARKS = (
@@ -27,3 +32,21 @@ WORD = re.compile(
     """,
     re.VERBOSE,
 )
+_LETTER = rf"(?:(?![{HAN}{SOUTH_EAST_ASIAN}])[^\W_]|[{MARKS}])"  # of a script with spaces between words
+
+
+def fold(text: str) -> str:
+    """Remove differences of case and width, piece by piece: NFKC needs quadratic time for a long run of accents."""
+    return re.sub(r"\S{1,200}", lambda piece: unicodedata.normalize("NFKC", piece[0]), text).casefold()
+
+
+@lru_cache(maxsize=8192)
+def _pattern(term: str) -> re.Pattern[str]:
+    """Compile a pattern that finds the term as a whole word in folded text."""
+    body = r"[\s\-‐]{1,8}".join(re.escape(part) for part in re.split(r"[\s\-‐]+", fold(term.strip())))
+    return re.compile(rf"(?<!{_LETTER})(?<!{_LETTER}[-‐])(?<!\d[.,]){body}(?!{_LETTER}|[-‐]{_LETTER}|[.,]\d|\+\+|\#)")
+
+
+def is_named(synonyms: Iterable[str], text: str) -> bool:
+    """Whether a folded text has one of the synonyms."""
+    return any(_pattern(term).search(text) for term in synonyms)

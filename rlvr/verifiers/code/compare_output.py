@@ -25,7 +25,6 @@ A returned fault quotes the expected output. It is for people: a policy must nev
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -67,7 +66,7 @@ def output_fault(
     if wanted == got:
         return None
     if comparison == "exact":
-        return _byte_difference(wanted, got)
+        return _line_difference(wanted, got, exact=True)
     wanted, got = wanted.rstrip(), got.rstrip()  # for bytes this strips ASCII white space only
     if wanted == got:
         return None
@@ -84,28 +83,17 @@ def output_fault(
     return _token_difference(wanted, got, has_same_value)
 
 
-def _byte_difference(wanted: bytes, got: bytes) -> str:
-    # By bisection: comparing slices is faster than single bytes.
-    common = range(min(len(wanted), len(got)))
-    place = bisect.bisect_left(common, True, key=lambda index: not wanted.startswith(got[: index + 1]))
-    if place == len(got):
-        return f"ends after {place:,} bytes, expected {len(wanted):,}"
-    if place == len(wanted):
-        return f"goes on after the {place:,} bytes that were expected, with {_quote(got[place:])}"
-    line = wanted.count(b"\n", 0, place) + 1
-    return f"byte {place:,}, in line {line:,}: expected {_quote(wanted[place:])}, got {_quote(got[place:])}"
-
-
-def _line_difference(wanted: bytes, got: bytes) -> str | None:
-    # Neither ends in white space. Reading stops where the expected output ends.
+def _line_difference(wanted: bytes, got: bytes, *, exact: bool = False) -> str | None:
+    # Reading stops where the expected output ends.
     lines = enumerate(zip_longest(BytesIO(wanted), BytesIO(got)), start=1)
     for number, (left, right) in lines:
         if left is None:
             return f"goes on after the {number - 1:,} lines that were expected, with {_quote(right)}"
         if right is None:
             return f"ends after line {number - 1:,}, expected {_quote(left.rstrip())}" if got else "is empty"
-        if left != right and not _is_same_line(left.rstrip(), right.rstrip()):
-            return f"line {number:,}: {_within_line(left, right)}"
+        if left != right and (exact or not _is_same_line(left.rstrip(), right.rstrip())):
+            shown = [_quote(line if exact else line.rstrip()) for line in (left, right)]
+            return f"line {number:,}: expected {shown[0]}, got {shown[1]}"
     return None
 
 
@@ -114,16 +102,6 @@ def _is_same_line(left: bytes, right: bytes) -> bool:
         return left == right
     pieces = zip_longest(_PIECE.finditer(left), _PIECE.finditer(right))
     return all(one and other and (one[0] == other[0] or has_same_value(one[0], other[0])) for one, other in pieces)
-
-
-def _within_line(left: bytes, right: bytes) -> str:
-    if len(left) + len(right) < 10_000:
-        expected_count, count = len(left.split()), len(right.split())
-        if expected_count != count and min(expected_count, count) > 0:
-            return (
-                f"expected {expected_count} tokens, got {count}: {_quote(right.rstrip())} for {_quote(left.rstrip())}"
-            )
-    return f"expected {_quote(left.rstrip())}, got {_quote(right.rstrip())}"
 
 
 def _tokens(text: bytes) -> Iterator[bytes]:

@@ -24,8 +24,8 @@ from rlvr.sandbox.capabilities import detect_capabilities
 from rlvr.verifiers.code.cases import digest, names_under_test
 from rlvr.verifiers.code.code_extraction import answer_prefill, extract_program, with_prefix
 from rlvr.verifiers.code.judge import judge_many
-from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
-from rlvr.verifiers.code.problems import read_problems, row_faults
+from rlvr.verifiers.code.options import JudgeOptions
+from rlvr.verifiers.code.problems import read_problems
 from rlvr.verifiers.code.types import AC, CE, SE, SKIP, VERDICTS, Judgement, Submission
 from rlvr.verifiers.code.verdict import CHECKER_FAILS, Outcome, columns, final_outcomes, tests_to_run
 
@@ -153,21 +153,8 @@ def describe(row: JudgedRow) -> str:
     return "\n".join(lines)
 
 
-# Companion functions of every reward for programs; see `rlvr.scoring.registry.companion_function`.
-
-
-@with_judge_options
-def validate_rows(*, options: JudgeOptions, **kwargs: Any) -> list[str | None]:
-    """Return for each row of the data why no program can be judged by its tests, or None.
-
-    Raises:
-        InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.
-    """
-    return row_faults(options)
-
-
 def environment_info(**kwargs: Any) -> dict[str, str]:
-    """Return the sandbox's capabilities, for a run's metadata."""
+    """Return the sandbox's capabilities, for a run's metadata: a companion of every reward for programs."""
     return detect_capabilities().metadata()
 
 

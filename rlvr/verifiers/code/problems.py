@@ -14,7 +14,7 @@ from rlvr.sandbox.limits import Limits
 from rlvr.verifiers.code.cases import check_checker, read_tests
 from rlvr.verifiers.code.code_extraction import with_prefix
 from rlvr.verifiers.code.judge import judge_many
-from rlvr.verifiers.code.options import COLUMNS, JudgeOptions
+from rlvr.verifiers.code.options import COLUMNS, JudgeOptions, with_judge_options
 from rlvr.verifiers.code.tolerance import TOLERANCE, check_comparison
 from rlvr.verifiers.code.types import Submission
 
@@ -53,8 +53,11 @@ def read_problem(row: Mapping[str, Any], **options: Any) -> CodeProblem:
     return problem
 
 
-def row_faults(options: JudgeOptions) -> list[str | None]:
+@with_judge_options
+def validate_rows(*, options: JudgeOptions, **kwargs: Any) -> list[str | None]:
     """Return for each row of the data why no program can be judged by its tests, or None.
+
+    A companion of every reward for programs; see `rlvr.scoring.registry.companion_function`.
 
     Raises:
         InputError: an option is invalid, a compiler is missing, or programs can't be confined on this machine.

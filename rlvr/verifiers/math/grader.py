@@ -236,7 +236,7 @@ def _grade_integer(integer: str, gold: str) -> AnswerVerdict:
     target = read_gold(gold)
     assert not isinstance(target, str)
     right = int(integer.replace(",", "")) == target.number
-    return AnswerVerdict(right, integer, f"'{integer}' is {'' if right else 'not '}{target.quoted}")
+    return AnswerVerdict(right, integer, f"'{integer}' is {'' if right else 'not '}{quote(gold)}")
 
 
 # "N" or "[your number]", where a number is asked.

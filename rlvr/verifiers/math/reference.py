@@ -30,7 +30,6 @@ class Gold:
         parsed, number: the parsed answer; its value if it is a number.
         words: the words, if it is words.
         has_percent: whether it has a percent sign.
-        quoted: the gold in quotes, short, for messages.
     """
 
     written: str
@@ -39,7 +38,6 @@ class Gold:
     number: Number | None
     words: str
     has_percent: bool
-    quoted: str
 
 
 def has_percent(text: str) -> bool:
@@ -77,7 +75,6 @@ def read_gold(text: str) -> Gold | str:
         number=parsed.number if isinstance(parsed, Term) else None,
         words=words,
         has_percent=has_percent(stated),
-        quoted=quote(text),
     )
 
 

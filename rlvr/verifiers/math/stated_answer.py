@@ -161,12 +161,6 @@ def is_on_marked_line(turn: str, start: int) -> bool:
     return "####" in before[before.rfind("\n") + 1 :]
 
 
-def read_braced(text: str, start: int) -> str | None:
-    """Return the text from `start`, just after an opening brace, to its closing brace; None if there is none."""
-    end = closing_bracket(text, start, start + MAX_EXPRESSION + 1)
-    return text[start:end] if end >= 0 else None
-
-
 def match_braces(text: str, start: int, end: int) -> dict[int, int]:
     """Return the index of the closing brace for the index behind each opening one, in one pass."""
     closing: dict[int, int] = {}
@@ -182,7 +176,7 @@ def match_braces(text: str, start: int, end: int) -> dict[int, int]:
 def unwrap_box(text: str) -> str:
     """Replace the first `\\boxed{18}` of a line by `18`."""
     box = BOX.search(text) if "boxed" in text else None
-    content = read_braced(text, box.end()) if box else None
-    if box is None or content is None:
+    end = closing_bracket(text, box.end(), box.end() + MAX_EXPRESSION + 1) if box else -1
+    if box is None or end < 0:
         return text
-    return text[: box.start()] + content + text[box.end() + len(content) + 1 :]
+    return text[: box.start()] + text[box.end() : end] + text[end + 1 :]

@@ -169,14 +169,14 @@ def test_tolerance_0_requires_equal_numbers() -> None:
 @pytest.mark.parametrize(
     ("comparison", "expected", "got", "words", "why"),
     [
-        ("lines", "1\n1 2 3 4 5\n", b"1\n1 2 3 4\n", ["line 2", "5 tokens", "got 4"], "a number is lacking"),
+        ("lines", "1\n1 2 3 4 5\n", b"1\n1 2 3 4\n", ["line 2", "'1 2 3 4 5'", "'1 2 3 4'"], "a number is lacking"),
         ("lines", "1\n2\n3", b"1\n2\n", ["ends after line 2", "'3'"], "too short"),
         ("lines", "1\n", b"", ["is empty"], "nothing"),
         ("lines", "1\n", b"1\n\x1b[2J\n", ["goes on", r"'\x1b[2J"], "no terminal obeys it"),
         ("tokens", "1 2", b"1 \xff", ["token 2", "'2'", r"\\xff"], "no UTF-8"),
-        ("exact", "a\nb\n", b"a\nc\n", ["byte 2", "line 2"], "a place"),
-        ("exact", "abc", b"ab", ["ends after 2 bytes", "3"], "too short"),
-        ("exact", "ab", b"abc", ["goes on after the 2 bytes", "'c'"], "too long"),
+        ("exact", "a\nb\n", b"a\nc\n", ["line 2", r"'b\n'", r"'c\n'"], "a place"),
+        ("exact", "abc", b"ab", ["line 1", "'abc'", "'ab'"], "too short"),
+        ("exact", "ab", b"abc", ["line 1", "'ab'", "'abc'"], "too long"),
         ("unordered", "a\nb\n", b"b\nc\n", ["line 2", "'c'", "not expected"], "another line"),
         ("unordered", "a\nb\n", b"b\nb\n", ["'b'", "too often"], "twice"),
         ("unordered", "a\nb\n", b"b\n", ["lacks", "'a'"], "lacking"),

@@ -22,7 +22,7 @@ from rlvr import sandbox
 from rlvr.errors import InputError
 from rlvr.sandbox.languages import compiler_path, find_language
 from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge, judge_many
-from rlvr.verifiers.code.problems import JudgeOptions, row_faults
+from rlvr.verifiers.code.problems import validate_rows
 from tests.support.input_errors import input_error
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
 from tests.support.processes import wait_until
@@ -360,7 +360,7 @@ def test_a_compiler_that_compiles_nothing_is_no_fault_of_the_program(broken_rust
 @pytest.mark.usefixtures("broken_rustc")
 def test_a_compiler_that_compiles_nothing_is_found_before_training() -> None:
     with pytest.raises(InputError, match="no program in rust"):
-        row_faults(JudgeOptions(tests=[[{"input": "", "output": "1"}]], language="rust"))
+        validate_rows(tests=[[{"input": "", "output": "1"}]], language="rust")
 
 
 RUST = """

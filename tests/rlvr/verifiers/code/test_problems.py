@@ -8,8 +8,7 @@ import pytest
 
 from rewards.code_execution import code_execution
 from rlvr.verifiers.code import judge_many
-from rlvr.verifiers.code.options import JudgeOptions
-from rlvr.verifiers.code.problems import row_faults
+from rlvr.verifiers.code.problems import validate_rows
 from tests.support.cases import cases
 from tests.support.input_errors import input_error
 from tests.support.judged_programs import SUMS
@@ -34,7 +33,7 @@ ADD = {"language": "cpp", "entry_point": "add", "signature": "int add(int, int)"
 def test_rows_whose_function_cannot_be_called_are_named(
     columns: dict[str, str], tests: list[Any], word: str | None, why: str
 ) -> None:
-    first, row = row_faults(JudgeOptions(tests=[SUMS, tests], **{name: [None, text] for name, text in columns.items()}))
+    first, row = validate_rows(tests=[SUMS, tests], **{name: [None, text] for name, text in columns.items()})
     assert first is None
     assert (row is None) if word is None else (row is not None and word in row), why
 
@@ -57,7 +56,7 @@ def test_an_option_is_for_the_rows_that_compare_numbers() -> None:
 
 @pytest.mark.parametrize(("options", "is_valid", "why"), cases(__file__, "a time limit is"))
 def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: bool, why: str) -> None:
-    [fault] = row_faults(JudgeOptions(tests=[SUMS], **options))
+    [fault] = validate_rows(tests=[SUMS], **options)
     assert (fault is None) == is_valid, why
     assert is_valid or "milliseconds" in str(fault)
 
@@ -66,5 +65,5 @@ def test_a_time_limit_is_not_in_milliseconds(options: dict[str, Any], is_valid: 
     ("entry_point", "is_valid"), [("add", True), ("Solution.add", True), ("Solution().add", False), ("add()", False)]
 )
 def test_an_entry_point_of_a_call_is_a_name(entry_point: str, is_valid: bool) -> None:
-    [fault] = row_faults(JudgeOptions(tests=[[CALL]], entry_point=[entry_point]))
+    [fault] = validate_rows(tests=[[CALL]], entry_point=[entry_point])
     assert (fault is None) == is_valid and (is_valid or "Solution.add" in str(fault))
