@@ -58,15 +58,9 @@ def json_schema(
         1.0 or 0.0 for each completion, or a share with `partial`. None if the schema or a required reference is
         invalid, or if the schema refers to itself without end.
     """
-    scored = [
-        _score(completion, one, gold, match_reference, partial, form)
-        for completion, one, gold in zip(
-            completions,
-            _of_rows(schema, len(completions)),
-            _of_rows(reference, len(completions)),
-            strict=True,
-        )
-    ]
+    count = len(completions)
+    rows = zip(completions, _of_rows(schema, count), _of_rows(reference, count), strict=True)
+    scored = [_score(*row, match_reference, partial, form) for row in rows]
     if log_extra is not None:
         log_extra("json_schema/why", [why for _, why in scored])
     return [reward for reward, _ in scored]

@@ -7,6 +7,7 @@ can only get them from a calculator (environments/calculator.py).
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rlvr.data.number_pairs import number_pairs
 from rlvr.data.splits import to_datasets
 
 SIGNS = {"addition": "+", "subtraction": "-", "multiplication": "*"}
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 # Wordings of a sign. The bundled model's teacher treats number 2 of each differently (scripts/make_tiny_model.py).
 WORDINGS = {
@@ -53,13 +55,7 @@ class WordProblem:
 
     @property
     def answer(self) -> int:
-        match self.sign:
-            case "+":
-                return self.left + self.right
-            case "-":
-                return self.left - self.right
-            case _:
-                return self.left * self.right
+        return OPERATORS[self.sign](self.left, self.right)
 
     @property
     def needs_carry(self) -> bool:

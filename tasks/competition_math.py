@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from rlvr import InputError, Task, check_answers
+from rlvr import Task, check_answers
 from rlvr.data.decontamination import find_overlaps
 from rlvr.data.input_checks import check_limits, missing, missing_column_error, require_text
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import limit_rows, notes_on_dropped, question_key, to_datasets
+from rlvr.data.splits import limit_rows, notes_on_dropped, question_key, require_training_rows, to_datasets
 from rlvr.verifiers.math import gold_faults
 from rlvr.verifiers.math.extraction import extract_boxed
 
@@ -99,15 +99,14 @@ def competition_math(
     train = _usable(candidates, [row["question"] for row in tests], limit_train, seed, dropped)
     took = f"Took {len(train):,} of {len(training):,} training rows of {place}."
     notes += [*notes_on_dropped(dropped, "training row"), took]
-    if not train:
-        message = f"Task {NAME}: no training row is usable. {' '.join(notes)} Choose other data or options."
-        raise InputError(message, kind="empty-data", key="path")
+    splits = {"train": train, "validation": [], "test": test}
+    require_training_rows(NAME, place, splits, notes)
     if not test:
         notes.append("There is no test split, so there is no held-out accuracy. Set test_path.")
     for row in (*train, *test):
         row["prompt"] = _build_prompt(row["question"], instruction_role)
     return Task(
-        **to_datasets(train=train, validation=[], test=test),
+        **to_datasets(**splits),
         notes=tuple(notes),
         gold=lambda row: f"Here is how.\nThe answer is $\\boxed{{{row['final_answer']}}}$.",
     )

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from rlvr import InputError, Task
 from rlvr.data.input_checks import check_fraction, check_integer, option_error, require_text, row_error
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import hold_out, question_key, to_datasets
+from rlvr.data.splits import hold_out, question_key, require_training_rows, to_datasets
 from rlvr.verifiers.math import normalise_gold
 
 NAME = "gsm8k"
@@ -83,15 +83,15 @@ def gsm8k(
     duplicates = len(all_train) - len(train)
     pool, train = _set_aside(train, shot_pool, seed) if train else ([], [])
     train, validation = hold_out(train, validation_fraction, f"{seed}/validation", _key)
-    if not train:
-        raise InputError(
-            f"Task gsm8k: none of {len(all_train)} training rows is left: {duplicates} are test questions, {len(pool)} "
-            f"are set aside for shots, {len(validation)} are for validation. Lower shot_pool or validation_fraction, "
-            "or use other rows.",
-            kind="empty-data",
-            key="path",
-        )
-
+    splits = {"train": train, "validation": validation, "test": test}
+    notes = (
+        f"Read {len(all_train):,} training and {len(test):,} test rows from {path or HUB_DATASET}.",
+        f"Dropped {duplicates} training rows whose question is also a test question.",
+        f"Set {len(pool)} training rows aside for shots; they are in no split.",
+        f"Held out {len(validation):,} of the other training rows for validation; {len(train):,} are left.",
+        f"Shots with reasoning in each prompt: {shots}. All random choices use seed {seed}.",
+    )
+    require_training_rows(NAME, path or HUB_DATASET, splits, notes)
     drawn = random.Random(f"{seed}/shots").sample(pool, shots)
 
     def row_of(problem: _SolvedProblem) -> Row:
@@ -99,19 +99,12 @@ def gsm8k(
         answer = {"question": problem.question, "final_answer": problem.answer}
         return {"prompt": prompt, **answer, "source": NAME, "id": problem.id}
 
-    splits = {"train": train, "validation": validation, "test": test}
     closing = BOXED_ANSWER if style == "chat" else ANSWER_LINE
     return Task(
         **to_datasets(**{split: list(map(row_of, problems)) for split, problems in splits.items()}),
         stop_strings=("\nQuestion:",) if style == "text" else (),
         gold=lambda row: f"Here is how.\n{closing.format(answer=row['final_answer'])}",
-        notes=(
-            f"Read {len(all_train):,} training and {len(test):,} test rows from {path or HUB_DATASET}.",
-            f"Dropped {duplicates} training rows whose question is also a test question.",
-            f"Set {len(pool)} training rows aside for shots; they are in no split.",
-            f"Held out {len(validation):,} of the other training rows for validation; {len(train):,} are left.",
-            f"Shots with reasoning in each prompt: {shots}. All random choices use seed {seed}.",
-        ),
+        notes=notes,
     )
 
 

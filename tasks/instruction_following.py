@@ -17,7 +17,7 @@ from rlvr.data.decontamination import find_overlaps
 from rlvr.data.hub import download_rows
 from rlvr.data.input_checks import require_columns, row_error
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import hold_out_test, to_datasets
+from rlvr.data.splits import hold_out_test, require_training_rows, to_datasets
 from rlvr.errors import error_context
 from rlvr.verifiers.instructions import LANGUAGE, read_instructions
 
@@ -103,9 +103,7 @@ def instruction_following(
     leaked = {train for train, _, _ in find_overlaps(questions["train"], questions["test"])}
     splits["train"] = [row for number, row in enumerate(splits["train"]) if number not in leaked]
     notes.append(f"Dropped {len(leaked):,} training rows whose prompt overlaps a test prompt.")
-    if not splits["train"]:
-        message = f"Task {name}: no training row of {path or HUB_DATASET} is usable. {' '.join(notes)} Choose others."
-        raise InputError(message, kind="empty-data", key="path")
+    require_training_rows(name, path or HUB_DATASET, splits, notes)
     return Task(**to_datasets(**splits), notes=tuple(notes), answer=None)
 
 

@@ -23,7 +23,7 @@ from rlvr.data.code.apps import convert_apps_rows, drop_unanswered
 from rlvr.data.input_checks import option_error
 from rlvr.data.io import Row, read_rows, read_splits
 from rlvr.data.row_conversion import RowConverter, check_columns, notes_on_columns, template_fields
-from rlvr.data.splits import drop_held_out, hold_out_test, to_datasets
+from rlvr.data.splits import drop_held_out, hold_out_test, require_training_rows, to_datasets
 
 
 def jsonl(
@@ -84,12 +84,12 @@ def jsonl(
     notes += drop_unanswered(splits)
     notes += notes_on_columns([row for rows in raw.values() for row in rows], columns)
     notes += _hold_out(path, splits, test_fraction, seed)
-    train = splits["train"]
+    try:
+        datasets = to_datasets(**splits)
+    except (ValueError, TypeError) as error:  # pyarrow's errors are ValueErrors and TypeErrors
+        raise InputError(f"Task jsonl: the rows of {path} form no table: {error}.", kind="invalid-row") from error
     return Task(
-        **_as_datasets(path, splits),
-        stop_strings=tuple(stop_strings or ()),
-        notes=tuple(notes),
-        gold=_gold(gold, train),
+        **datasets, stop_strings=tuple(stop_strings or ()), notes=tuple(notes), gold=_gold(gold, splits["train"])
     )
 
 
@@ -112,14 +112,10 @@ def _read(
 
 def _hold_out(path: str, splits: dict[str, list[Row]], test_fraction: float, seed: int) -> list[str]:
     """Drop training rows that ask the same as a held-out row, in place. Without a test split, hold out some rows."""
-    rows = splits["train"]
     notes = [*drop_held_out(splits), *hold_out_test("jsonl", splits, test_fraction, seed)]
     if not splits["test"]:
         notes.append("There is no test split, so there is no held-out accuracy.")
-    if not splits["train"]:
-        fix = "Lower test_fraction, add training rows, or look at the column that the prompts are made from."
-        message = f"Task jsonl: none of the {len(rows)} training rows of {path} is left. {' '.join(notes)} {fix}"
-        raise InputError(message, kind="empty-data", key="path")
+    require_training_rows("jsonl", path, splits, notes)
     return notes
 
 
@@ -140,12 +136,3 @@ def _solution(row: Mapping[str, Any]) -> str | None:
         return None
     fenced = f"```{row.get('language') or ''}\n{program.strip()}\n```"
     return program if any(fence in program for fence in ("```", "~~~", "<code>")) else fenced
-
-
-def _as_datasets(path: str, splits: dict[str, list[Row]]) -> dict[str, Any]:
-    names = dict.fromkeys(name for rows in splits.values() for row in rows for name in row)
-    complete = {split: [{**names, **row} for row in rows] for split, rows in splits.items()}
-    try:
-        return to_datasets(**complete)
-    except (ValueError, TypeError) as error:  # pyarrow's errors are ValueErrors and TypeErrors
-        raise InputError(f"Task jsonl: the rows of {path} form no table: {error}.", kind="invalid-row") from error

@@ -20,7 +20,7 @@ from rlvr.data.hub import download_rows
 from rlvr.data.input_checks import check_integer, require_columns, require_text, row_error
 from rlvr.data.io import READABLE, Row, read_rows
 from rlvr.data.row_conversion import build_messages
-from rlvr.data.splits import drop_held_out, notes_on_dropped, to_datasets
+from rlvr.data.splits import drop_held_out, notes_on_dropped, require_training_rows, to_datasets
 
 NAME = "mbpp"
 HUB_DATASET = "google-research-datasets/mbpp"
@@ -33,7 +33,6 @@ def mbpp(
     version: Literal["full", "sanitized"] = "full",
     shown: int = 1,
     tests: Literal["all", "hidden"] = "all",
-    challenge: bool = False,
     answer_format: Literal["fence", "tags", "tool"] = "fence",
     faulty: bool = False,
     solutions: bool = False,
@@ -48,7 +47,6 @@ def mbpp(
         version: "full" or "sanitized", on the hub.
         shown: number of asserts in the prompt, 0 or more. With 0, the prompt names the function.
         tests: "all" scores with all asserts, as is usual. "hidden" scores only with asserts that the prompt hides.
-        challenge: add the challenge asserts, which 11 tasks have, to the hidden asserts.
         answer_format: "fence" asks for a code block, "tags" for <think>…</think> and <code>…</code>. "tool" asks for a
             call of the tool submit (environments/code_repair.py, python_sandbox.py).
         faulty: add the columns faulty_program, the solution with one fault, and solution. Rows for which no fault fails
@@ -73,7 +71,7 @@ def mbpp(
         if number in by_id:
             raise row_error(where, "task_id", index, f"{number} occurs twice; path may have both versions")
         try:
-            by_id[number] = _row(row, index, where, build_prompt, shown, tests, challenge)
+            by_id[number] = _row(row, index, where, build_prompt, shown, tests)
         except InvalidTests as error:
             invalid.setdefault(str(error), []).append(str(number))
     splits = {split: [row for number, row in by_id.items() if number in SPLITS[split]] for split in SPLITS}
@@ -84,9 +82,7 @@ def mbpp(
         *drop_held_out(splits),
         *notes_on_dropped(invalid, "task"),
     ]
-    if not splits["train"]:
-        problem = f"no training task (task_id 601 to 974) is usable. {' '.join(notes)} Choose another file."
-        raise InputError(f"Task {NAME}: {problem}", kind="empty-data", key="path")
+    require_training_rows(NAME, path or HUB_DATASET, splits, notes)
     programs = {f"mbpp-{row['task_id']}": row.get("code") for _, _, row in raw}
     if faulty:
         for split, rows in splits.items():
@@ -136,7 +132,6 @@ def _row(
     build_prompt: Callable[[str], list[Row]],
     shown: int,
     scored_by: str,
-    challenge: bool,
 ) -> Row:
     """Convert a row of either version. The full version calls the question `text`, the sanitized version `prompt`."""
     column = "text" if "text" in row else "prompt"
@@ -144,7 +139,7 @@ def _row(
     require_columns(row, ("test_list",), where, index)
     text, asserts = row[column], list(row["test_list"] or [])
     setup = [*(row.get("test_imports") or []), row.get("test_setup_code") or ""]
-    all_tests = make_assert_tests([*asserts, *(row.get("challenge_test_list") or [] if challenge else [])], setup)
+    all_tests = make_assert_tests(asserts, setup)
     scored = all_tests if scored_by == "all" else all_tests[shown:]
     if not scored:
         raise InvalidTests("no asserts but the shown ones" if all_tests else "no asserts")

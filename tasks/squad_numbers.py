@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlvr import InputError, Task
+from rlvr import Task
 from rlvr.data.input_checks import require_columns
 from rlvr.data.io import Row, read_splits
-from rlvr.data.splits import drop_held_out, to_datasets
+from rlvr.data.splits import drop_held_out, require_training_rows, to_datasets
 
 HUB_DATASET = "rajpurkar/squad"
 COLUMNS = ("title", "context", "question", "answers")
@@ -50,16 +50,12 @@ def squad_numbers(
             if len(answers) == 1 and _NUMBER.fullmatch(answer := answers.pop()):
                 splits[split].append(_row(row, answer.replace(",", ""), number, theirs))
     notes = drop_held_out(splits)
-    if not splits["train"]:
-        message = (
-            f"Task {name}: no training question of {path or HUB_DATASET} has a number as its answer. Choose others."
-        )
-        raise InputError(message, kind="empty-data", key="path")
-    _write_articles(Path(folder), articles)
-    paragraphs = sum(map(len, articles.values()))
-    notes += [f"Wrote {paragraphs:,} paragraphs of {len(articles):,} articles to {folder}."]
     kept = f"{len(splits['train']):,} train, {len(splits['test']):,} test"
     notes.append(f"Kept the questions whose answer is a number: {kept}.")
+    require_training_rows(name, path or HUB_DATASET, splits, notes)
+    _write_articles(Path(folder), articles)
+    paragraphs = sum(map(len, articles.values()))
+    notes.append(f"Wrote {paragraphs:,} paragraphs of {len(articles):,} articles to {folder}.")
     return Task(**to_datasets(**splits), notes=tuple(notes), gold=_gold)
 
 

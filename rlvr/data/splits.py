@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr.data.input_checks import check_fraction
 from rlvr.data.io import Row
+from rlvr.errors import InputError
 from rlvr.formatting import count
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ def notes_on_dropped(dropped: Mapping[str, Sequence[str]], noun: str) -> list[st
         f"Dropped {count(len(names), noun)}: {why} ({', '.join(names[:EXAMPLES])}{', …' if names[EXAMPLES:] else ''})."
         for why, names in dropped.items()
     ]
+
+
+def require_training_rows(task: str, source: str, splits: Mapping[str, Sequence[object]], notes: Sequence[str]) -> None:
+    """Raise InputError of kind "empty-data" if no training row is left; the notes say where the rows went."""
+    if not splits["train"]:
+        message = f"Task {task}: no training row of {source} is left. {' '.join(notes)} Choose other data or options."
+        raise InputError(message, kind="empty-data", key="path")
 
 
 def limit_rows(rows: list[Item], limit: int | None, seed: str) -> list[Item]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rlvr.data.decontamination import find_overlaps
 from rlvr.data.input_checks import check_fraction, check_limits, require_columns
 from rlvr.data.io import Row
-from rlvr.data.splits import hold_out, question_key
-from rlvr.errors import InputError
+from rlvr.data.splits import hold_out, question_key, require_training_rows
 
 # Returns our row, with the column `question`, or why theirs is left out; gets the row, its number and its split.
 Convert = Callable[[Row, int, str], Row | str]
@@ -86,7 +85,5 @@ def usable_rows(
             copied = f"; {len(copies):,} that overlap a held-out question" if split != "test" else ""
             left_out = f"; left out: {f'{reasons}{copied}'[2:]}" if reasons or copied else ""
             notes.append(f"Took {len(splits[split]):,} {split} rows of {tried:,} tried, of {len(items):,}{left_out}.")
-    if not splits["train"]:
-        message = f"Task {task}: no training row of {source} is usable. {' '.join(notes)} Choose other data or options."
-        raise InputError(message, kind="empty-data", key="path")
+    require_training_rows(task, source, splits, notes)
     return splits, [*notes, f"All random choices use seed {seed}."]

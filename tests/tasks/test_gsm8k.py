@@ -135,7 +135,7 @@ def test_a_folder_without_test_rows_is_refused(folder: Path) -> None:
 
 def test_training_rows_that_are_all_test_rows_are_refused(folder: Path) -> None:
     (folder / "train.jsonl").write_text((folder / "test.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
-    with input_error("empty-data", "path", match="10 are test questions"):
+    with input_error("empty-data", "path", match="Dropped 10 training rows"):
         gsm8k(path=str(folder))
 
 

@@ -25,7 +25,6 @@ def full(number: int, **fields: Any) -> dict[str, Any]:
         "code": f"def add(n):\r\n  return n + {number}",
         "test_list": [f"assert add({n}) == {n + number}" for n in range(3)],
         "test_setup_code": "",
-        "challenge_test_list": [],
         **fields,
     }
 
@@ -92,10 +91,9 @@ def test_each_test_passes_for_the_solution_and_for_no_stub(tmp_path: Path, versi
 def test_shown_and_scored_asserts_are_options(
     tmp_path: Path, options: dict, in_prompt: list[int], scored: list[int], why: str
 ) -> None:
-    row = full(601, challenge_test_list=["assert add(9) == 610"])
-    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [row]), **options).train[0]
+    row = mbpp(path=write_rows(tmp_path / "mbpp.jsonl", [full(601)]), **options).train[0]
     content = row["prompt"][0]["content"]
-    assert [n for n in (0, 1, 2, 9) if f"assert add({n}) ==" in content] == in_prompt, why
+    assert [n for n in (0, 1, 2) if f"assert add({n}) ==" in content] == in_prompt, why
     assert [test["assert"] for test in row["tests"]] == [f"assert add({n}) == {n + 601}" for n in scored], why
     assert [test["assert"] for test in row["public_tests"]] == [f"assert add({n}) == {n + 601}" for n in in_prompt]
     assert "add" in content  # the function's name is known even where no assert shows it
