@@ -57,7 +57,7 @@ def answer_lines(run: FinishedRun, lines: Iterable[str]) -> None:
         data = Dataset.from_list([row])
         [record] = measure(engine, data, [metric], metrics, scorer, decoding, player=player, **form)
         verdict = {True: "right", False: "wrong", None: "not scored"}[record["correct"]]
-        why = [verdict, *explanation({**row, **record}, metric, [metric]).lines]
+        why = [verdict, *explanation({**row, **record}, metric, [metric])[0]]
         return _shown(as_text(record["completion"]), record["tokens"], record["ended"], why)
 
     with (

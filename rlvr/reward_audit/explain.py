@@ -90,12 +90,12 @@ def reward_lines(row: Row, index: int, scores: Scores, differing: set[str]) -> l
             effect += f", gate {rewards[gate].label} {'open' if is_open else 'closed: counts as 0'}"
         shown = "none" if value is None else f"{value:.4g}"
         lines.append(f"{reward.label:<{width}}   {shown:<4}   {console.dim(effect)}")
-        reasons = explanation(row, reward, rewards)
-        lines += [f"    {one_line(line, MAX_LINE_LENGTH)}" for line in reasons.lines[:MAX_LINES]]
-        if len(reasons.lines) > MAX_LINES:
-            lines.append(f"    and {len(reasons.lines) - MAX_LINES:,} more lines")
-        if reasons.error:
-            lines.append(console.red(f"    {one_line(reasons.error, MAX_LINE_LENGTH)}"))
+        reasons, error = explanation(row, reward, rewards)
+        lines += [f"    {one_line(line, MAX_LINE_LENGTH)}" for line in reasons[:MAX_LINES]]
+        if len(reasons) > MAX_LINES:
+            lines.append(f"    and {len(reasons) - MAX_LINES:,} more lines")
+        if error:
+            lines.append(console.red(f"    {one_line(error, MAX_LINE_LENGTH)}"))
         for name in recorded_names(reward):
             if name in differing:
                 now = "none" if effective_value is None else f"{effective_value:g}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.data.io import Row
@@ -18,22 +17,17 @@ from rlvr.verifiers.completion_text import prompt_opens_think, with_opened_think
 WRITTEN_BY_RUNS = frozenset({"step", "advantage", "correct", "row", "tokens", "ended", OPENED, STOPPED, SECONDS})
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What a reward says of one completion, line by line, or the error of a reward that fails."""
-
-    lines: list[str] = field(default_factory=list)
-    error: str | None = None
-
-
-def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanation:
+def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> tuple[list[str], str]:
     """Call a reward with one completion, and collect what it passes to `log_extra`.
 
     A column that ends in "/why" is a text of its own; others, such as "extracted", are shown with their names.
+
+    Returns:
+        What the reward says, line by line, and its error; "" if it does not fail.
     """
     lines: list[str] = []
     if "log_extra" not in inspect.signature(reward.function).parameters:
-        return Explanation()
+        return lines, ""
 
     def log_extra(column: str, values: list[Any]) -> None:
         text = str(values[0]) if column.endswith(WHY) else f"{column}: {values[0]}"
@@ -42,18 +36,24 @@ def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> Explanat
     try:
         reward(**reward_arguments([row], reward, rewards), log_extra=log_extra, log_metric=lambda name, value: None)
     except Exception as error:  # an error of the reward's author must not hide the other explanations
-        return Explanation(lines, str(error))
-    return Explanation(lines)
+        return lines, str(error)
+    return lines, ""
 
 
 def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
-    """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column."""
-    names = columns_for(dict.fromkeys(name for row in rows for name in row), reward, rewards)
+    """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column.
+
+    The columns are those of training: what the reward asks for, and the other ones of the data. Columns that a run
+    wrote and the reward's own options are left out.
+    """
+    recorded = {name for other in rewards for name in recorded_names(other)}
+    left_out = recorded.union(WRITTEN_BY_RUNS, FROM_TRAINER, reward.options) - set(reward.columns)
+    names = dict.fromkeys(name for row in rows for name in row if name not in left_out)
     # Copies: a reward that edits messages in place must not change what others score, as in training.
     return {
         "prompts": [deepcopy(row.get("prompt", "")) for row in rows],
         "completions": [_as_scored(row, reward) for row in rows],
-        **{name: [row.get(name) for row in rows] for name in names},
+        **{name: [row.get(name) for row in rows] for name in names if name not in ("prompt", "completion")},
         ENDED: [row.get("ended") is not False for row in rows],  # a file of training does not say
     }
 
@@ -65,17 +65,6 @@ def _as_scored(row: Row, reward: Reward) -> Any:
     sees = by_prompt and "opened" in inspect.signature(reward.function).parameters
     adds_think = (row.get(OPENED) or by_prompt) and not sees and reward.options.get("opened") is None
     return with_opened_think(completion) if adds_think else completion
-
-
-def columns_for(names: Iterable[str], reward: Reward, rewards: Sequence[Reward]) -> list[str]:
-    """Select the columns that a reward receives, as in training: those it asks for, and the other ones of the data.
-
-    Columns that a run wrote and the reward's own options are left out.
-    """
-    recorded = {name for other in rewards for name in recorded_names(other)}
-    left_out = recorded.union(WRITTEN_BY_RUNS, FROM_TRAINER, reward.options)
-    selected = [name for name in names if name in reward.columns or name not in left_out]
-    return [name for name in selected if name not in ("prompt", "completion")]
 
 
 def completion_argument(row: Row) -> Any:

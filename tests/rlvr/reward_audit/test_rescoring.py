@@ -405,9 +405,9 @@ def test_a_reward_explains_itself_by_what_it_logs(
         f"    if log_extra is not None:\n        {body}\n    return [0.0 for _ in completions]\n"
     )
     reward = load_reward(RewardSpec(str(file), options={"scale": 2}))
-    result = explanation({"completion": "c", "gold": "g"}, reward, [reward])
-    assert result.lines == lines and (result.error is None) == (error is None), why
-    assert error is None or error in (result.error or "")
+    said, failure = explanation({"completion": "c", "gold": "g"}, reward, [reward])
+    assert said == lines and (failure == "") == (error is None), why
+    assert error is None or error in failure
 
 
 def test_a_reward_without_the_hook_is_not_called_again() -> None:
@@ -415,7 +415,7 @@ def test_a_reward_without_the_hook_is_not_called_again() -> None:
         raise AssertionError("called")
 
     reward = Reward("costly", costly)
-    assert explanation({"completion": "c"}, reward, [reward]).lines == []
+    assert explanation({"completion": "c"}, reward, [reward]) == ([], "")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
