@@ -132,6 +132,16 @@ def error_context(where: str, *, row: int | None = None) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def writing(path: Path, fix: str, *, key: str | None = None) -> Iterator[None]:
+    """Turn an OSError of what writes to `path` into an InputError of kind "unwritable", with the fix."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{path} can't be written: {error.strerror}. {fix}"
+        raise InputError(message, kind="unwritable", key=key, path=path) from error
+
+
 def row_faults(read: Callable[..., object], *columns: Iterable[Any]) -> list[str | None]:
     """Call `read` with each row of the columns, and return the message of its InputError, or None."""
     faults: list[str | None] = []

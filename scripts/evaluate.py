@@ -30,7 +30,7 @@ from pathlib import Path
 from rlvr import console  # not found: run `make install`, then `. .venv/bin/activate`
 from rlvr.config.recipe import load_recipe, require_one_task
 from rlvr.config.specs import SPLITS, EvaluationSpec
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 
 INTERRUPTED = 75
 
@@ -88,15 +88,8 @@ def run(options: argparse.Namespace, overrides: list[str], interrupts: Sequence[
     spec = replace(spec, split=options.split or spec.split, rows=options.limit or spec.rows)
     recipe = replace(recipe, evaluation=spec)
     folder = options.output or Path("evaluations") / options.config.stem
-    try:
+    with writing(folder, "Name another folder with --output.", key="--output"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--output {folder} can't be created: {error.strerror}. Name a folder.",
-            kind="unwritable",
-            key="--output",
-            path=folder,
-        ) from error
     console.error(f"{recipe.path}: loading torch and transformers …")
     from rlvr import evaluate_models
 

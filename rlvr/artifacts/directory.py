@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.config.recipe_writer import resolved_text, write_recipe
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 from rlvr.formatting import count, mapping
 
 if TYPE_CHECKING:
@@ -57,18 +57,11 @@ def prepare(
         folder = recipe.output_dir
         if fresh:
             _rename_earlier_run(folder, resolved_text(recipe, resolved))
-        try:
+        with writing(folder, "Set output_dir.", key="output_dir"):
             folder.mkdir(parents=True, exist_ok=True)
             write_recipe(recipe, folder / "recipe.yaml", resolved)
             write_json(folder / "versions.json", {**versions(), **(environment or {})})
             (folder / "failure.txt").unlink(missing_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"The run directory {folder} can't be written: {error.strerror}. Set output_dir.",
-                kind="unwritable",
-                key="output_dir",
-                path=folder,
-            ) from error
     state.wait_for_everyone()
 
 

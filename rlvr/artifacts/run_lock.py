@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rlvr import console
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -137,16 +137,9 @@ def _lock(run_dir: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> TextIO:
-    try:
+    with writing(path, "Set output_dir.", key="output_dir"):
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"The lock {path} of the run directory can't be written: {error.strerror}. Set output_dir.",
-            kind="unwritable",
-            key="output_dir",
-            path=path,
-        ) from error
 
 
 def _is_at(path: Path, file: TextIO) -> bool:

@@ -18,7 +18,7 @@ from rlvr import console
 from rlvr.artifacts import directory
 from rlvr.artifacts.export_record import ExportRecord, Remeasurement, digest_files
 from rlvr.artifacts.finished_run import FinishedRun, open_run
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 from rlvr.export.merged import merged_dtype, write_adapter, write_merged
 from rlvr.export.quantization import OWN_TYPES, check_installed, quantize, read_quantizations
 from rlvr.export.remeasure import HeldOut, open_held_out, remeasure_folder
@@ -160,12 +160,9 @@ def _record(
 def _written_beside(out: Path) -> Iterator[Path]:
     """A new folder beside the target. Unless it was renamed, it is removed, with the parents that it needed."""
     new_parents = [parent for parent in out.absolute().parents if not parent.exists()]
-    try:
-        folder = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    folder = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}")
+    with writing(out, "Name another folder.", key="--out"):
         folder.mkdir(parents=True)
-    except OSError as error:
-        message = f"--out {out} can't be written: {error.strerror}. Name another folder."
-        raise InputError(message, kind="unwritable", key="--out", path=out) from error
     try:
         yield folder
     finally:

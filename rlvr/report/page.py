@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rlvr.artifacts.evaluation_summary import bars, pass_at_k_table, table, verdict
 from rlvr.artifacts.run_lock import refuse_if_in_use
-from rlvr.errors import InputError
+from rlvr.errors import writing
 from rlvr.formatting import count, shorten
 from rlvr.health import summary
 from rlvr.report import curves, samples, svg_charts
@@ -37,11 +37,8 @@ def write_report(run_dir: Path, path: Path | None = None) -> Path:
 
 
 def write_page(path: Path, page: str) -> Path:
-    try:
+    with writing(path, f"{OTHER_FILE}."):
         path.write_text(page, encoding="utf-8", errors="replace")
-    except OSError as error:
-        message = f"The report {path} can't be written: {error.strerror}. {OTHER_FILE}."
-        raise InputError(message, kind="unwritable", path=path) from error
     return path
 
 

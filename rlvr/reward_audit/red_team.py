@@ -14,7 +14,7 @@ from rlvr.config.recipe import Recipe
 from rlvr.data.io import Row
 from rlvr.data.mixture import COLUMN as TASK
 from rlvr.data.task import Task
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 from rlvr.reward_audit.attacks import FORMS, Text, contents_in_forms, named_attacks, render
 from rlvr.reward_audit.completions import read_completions
 from rlvr.reward_audit.copying import count_copied, try_copies
@@ -52,12 +52,8 @@ def red_team(recipe: Recipe, minutes: float, run_dir: Path | None, file: Path | 
     worst = max(parts.values(), key=lambda findings: VERDICTS.index(findings.verdict))
     content = {**worst.as_dict(), "verdicts": {label: one.verdict for label, one in parts.items() if label}}
     for path in filter(None, (file, run_dir and run_dir / FILE)):
-        try:
+        with writing(path, "Name another file."):
             write_json(path, content)
-        except OSError as error:
-            raise InputError(
-                f"{path} can't be written: {error.strerror}. Name another file.", kind="unwritable", path=path
-            ) from error
         console.info(f"  {path}")
     return 1 if worst.verdict in ("broken", "untested") else 0
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rlvr import console
 from rlvr.config.recipe import Recipe
 from rlvr.data.io import Row
 from rlvr.environments.transcript import as_text
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 from rlvr.formatting import count, one_line
 from rlvr.reward_audit import explain, score_summary
 from rlvr.reward_audit.completions import CompletionRows, read_completions
@@ -48,8 +47,10 @@ def score_file(recipe: Recipe, file: str, column: str, limit: int | None, output
     if len(rewards) > 1:
         console.info(f"\n{_disagreement_lines(disagreements, source.rows)}")
     if output is not None:
-        content = score_summary.as_dict(scores)
-        _write(output, {"file": file, "recipe": str(recipe.path), "rows": len(source.rows), **content})
+        about = {"file": file, "recipe": str(recipe.path), "rows": len(source.rows)}
+        content = json.dumps({**about, **score_summary.as_dict(scores)}, indent=2, default=str)
+        with writing(output, "Name a file in an existing folder.", key="--json"):
+            output.write_text(f"{content}\n", encoding="utf-8")
         console.info(f"\n  {output}")
     raised = zip(rewards, scores.raised, strict=True)
     return _report_errors([(reward, number, error) for reward, rows in raised for number, error in rows.items()])
@@ -192,15 +193,3 @@ def _report_errors(errors: Sequence[tuple[Reward, int, str]]) -> int:
             f"A training run would stop.{fix}"
         )
     return 2 if errors else 0
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"--json {path} can't be written: {error.strerror}. Name a file in an existing folder.",
-            kind="unwritable",
-            key="--json",
-            path=path,
-        ) from error

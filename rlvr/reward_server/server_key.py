@@ -9,7 +9,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from rlvr.errors import InputError
+from rlvr.errors import InputError, writing
 from rlvr.scoring.reward_key import VARIABLE, default_file
 
 MIN_LENGTH = 16
@@ -61,13 +61,10 @@ def _make(file: Path) -> None:
     """Write a new key, unless there is one. Another server may do the same at this moment."""
     if file.exists():
         return
-    try:
+    with writing(file, f"Set {VARIABLE}, or give --key_file."):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, encoding="utf-8") as temporary:  # of mode 600
             temporary.write(f"{secrets.token_urlsafe(32)}\n")
             temporary.flush()
             with contextlib.suppress(FileExistsError):
                 os.link(temporary.name, file)
-    except OSError as error:
-        message = f"The server's key can't be written to {file}: {error.strerror}. Set {VARIABLE}, or give --key_file."
-        raise InputError(message, kind="unwritable", path=file) from error

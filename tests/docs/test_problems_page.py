@@ -13,6 +13,7 @@ KIND_POSITION = {"Problem": 1, "problem": 1, "remarks_of": 1, "ValueFault": 0, "
 
 
 CHECKED = (
+    "errors",
     "config/*",
     "preflight/*",
     "environments/*",
