@@ -140,10 +140,9 @@ def base_weights(parameters: Parameters, setup: RunSetup) -> float:
 
 def _weights(parameters: Parameters, setup: RunSetup, number: int) -> tuple[float, float]:
     """Bytes of the whole base model, with that many a number unless quantised: without the scales, and the scales."""
-    if setup.settings.get("load_in_4bit"):
-        packed, scales = bytes_in_4_bits(parameters, nested=bool(setup.settings.get("use_bnb_nested_quant")))
-    else:
+    if not setup.quantised:
         return parameters.total * number, 0
+    packed, scales = bytes_in_4_bits(parameters, nested=bool(setup.settings.get("use_bnb_nested_quant")))
     return packed + (parameters.embeddings + parameters.rest) * setup.weight, scales
 
 

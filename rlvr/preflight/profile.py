@@ -31,7 +31,6 @@ from rlvr.formatting import byte_count, count, percent
 from rlvr.preflight.projection import (
     ONCE,
     Generation,
-    MeasuredEvaluation,
     Part,
     project_evaluation,
     project_training,
@@ -226,7 +225,7 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
     # A GPU takes as long for some rows of a batch as for all.
     wanted = max(EVALUATED_ROWS, chunk) if trainer.accelerator.device.type == "cuda" else EVALUATED_ROWS
     wanted = min(wanted, len(rows))
-    measured, right = MeasuredEvaluation(0, 0.0, 0.0), 0
+    answers, right, measured_s, at_maximum_s = 0, 0, 0.0, 0.0
     trainer.model.eval()
     with open_player(recipe, prepared.tokenizer, rows.column_names) as player:
         for start in range(0, wanted, chunk):
@@ -246,20 +245,19 @@ def _evaluation_parts(trainer: RecipeTrainer, prepared: PreparedRun, deadline: f
                 )
             seconds = time.monotonic() - began
             longest = max(max(record["tokens"] for record in records), 1)
-            measured = MeasuredEvaluation(
-                measured.rows + len(records),
-                measured.seconds + seconds,
-                measured.at_maximum + seconds * max(decoding.max_new_tokens / longest, 1.0),
-            )
+            measured_s += seconds
+            at_maximum_s += seconds * max(decoding.max_new_tokens / longest, 1.0)
+            answers += len(records)
             right += sum(record["correct"] is True for record in records)
             if trainer.any_process(time.monotonic() > deadline):
                 break
-    accuracy = percent(right / measured.rows)
-    console.info(f"\n  after these updates, {accuracy} of {measured.rows} held-out rows are right, decoded greedily")
+    accuracy = percent(right / answers)
+    console.info(f"\n  after these updates, {accuracy} of {answers} held-out rows are right, decoded greedily")
     of_run = 2 if held_out is not None else 0
     total_rows = of_run * len(rows) + validations * len(task.validation)
     samples = min(SAMPLED_PROMPTS, len(task.train)) * plan.generations if of_run else 0
-    return [project_evaluation(measured, total_rows, of_run + validations, samples)]
+    measured = Part("measured", measured_s, at_maximum_s)
+    return [project_evaluation(measured, answers, total_rows, of_run + validations, samples)]
 
 
 def _validations(recipe: Recipe, steps: int, of_epoch: int) -> int:

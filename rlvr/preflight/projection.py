@@ -42,9 +42,8 @@ class Generation:
         """Seconds of the updates, with what lies between them."""
         return max(self.seconds - sum(self.phases.values()), 0.0)
 
-    def whole(self, steps: int, stretch: Stretch | None = None) -> float:
+    def whole(self, steps: int, stretch: Stretch) -> float:
         """Seconds with all `steps` updates, of which some may not have been made."""
-        stretch = stretch or Stretch()
         update = self.update * steps / self.steps + self.phases["old_log_probabilities"]
         return (
             self.phases["generation"] * stretch.generation
@@ -78,17 +77,8 @@ def stretch_to(maximum: int, generation: Generation, *, vllm: bool, sorted_rows:
 
 
 @dataclass(frozen=True)
-class MeasuredEvaluation:
-    """Greedy answers to some held-out rows: seconds, and seconds if all had the maximum length."""
-
-    rows: int
-    seconds: float
-    at_maximum: float
-
-
-@dataclass(frozen=True)
 class Part:
-    """A part of the whole run: seconds at the measured lengths, and if all completions reached the maximum."""
+    """A part of a run: seconds at the measured lengths, and if all completions reached the maximum."""
 
     name: str
     seconds: float
@@ -114,9 +104,13 @@ def project_training(generations: Sequence[Generation], steps: int, of_each: int
     return Part(f"{round(number):,} generations, {steps:,} updates", seconds(Stretch()), seconds(stretch))
 
 
-def project_evaluation(measured: MeasuredEvaluation, rows: int, times: int, samples: int = 0) -> Part:
-    """Project all evaluations of a run, which have `rows` rows together, and the samples before training."""
-    factor = (rows + samples) / measured.rows
+def project_evaluation(measured: Part, answers: int, rows: int, times: int, samples: int) -> Part:
+    """Project all evaluations of a run, which have `rows` rows together, and the samples before training.
+
+    Args:
+        measured: greedy answers to some held-out rows, as many as `answers`.
+    """
+    factor = (rows + samples) / answers
     sampled = f", and {samples:,} samples" if samples else ""
     name = f"{times} evaluations, {rows:,} rows{sampled}"
     return Part(name, measured.seconds * factor, measured.at_maximum * factor)

@@ -59,13 +59,8 @@ def start_command(settings: Mapping[str, Any]) -> str:
     words += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     if sends_adapter(settings):
         variables.append("VLLM_ALLOW_RUNTIME_LORA_UPDATING=1")
-        words += [
-            "--enable-lora",
-            "--max-loras",
-            "1",
-            "--max-lora-rank",
-            str(room_for_rank(value_of(settings, "lora_r"))),
-        ]
+        rank = room_for_rank(value_of(settings, "lora_r"))
+        words += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(rank)]
     else:
         words += ["--weight-transfer-config", '{"backend": "nccl"}']
     return " ".join([*variables, shlex.join(words)])

@@ -6,7 +6,7 @@ import pytest
 
 from rlvr.preflight.projection import (
     Generation,
-    MeasuredEvaluation,
+    Part,
     Stretch,
     project_evaluation,
     project_training,
@@ -30,7 +30,7 @@ def test_a_run_of_less_than_a_generation_costs_its_own_updates() -> None:
 
 def test_updates_that_were_not_made_are_added() -> None:
     # 10 s of sampling and 1 s of rewards were spent once; an update takes 3 s.
-    assert generation(14.0, steps=1).whole(4) == pytest.approx(11 + 4 * 3)
+    assert generation(14.0, steps=1).whole(4, Stretch()) == pytest.approx(11 + 4 * 3)
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_the_maximum_is_never_less_than_what_was_measured() -> None:
 
 
 def test_an_evaluation_grows_with_its_rows() -> None:
-    part = project_evaluation(MeasuredEvaluation(64, 8.0, 12.0), rows=576, times=2, samples=64)
+    part = project_evaluation(Part("measured", 8.0, 12.0), 64, rows=576, times=2, samples=64)
     assert (part.seconds, part.at_maximum) == (80.0, 120.0)
