@@ -48,7 +48,6 @@ def code_format(
     rows = zip(completions, prompts, languages, strict=True)
     faults = [form_fault(completion, prompt, name, style, opened) for completion, prompt, name in rows]
     if log_extra is not None:
-        log_extra(
-            "code_format/why", [f"The form is wrong: {fault}." if fault else "The form is right." for fault in faults]
-        )
+        reasons = [f"The form is wrong: {fault}." if fault else "The form is right." for fault in faults]
+        log_extra("code_format/why", reasons)
     return [float(fault is None) for fault in faults]

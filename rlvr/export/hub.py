@@ -16,8 +16,9 @@ from huggingface_hub.utils import get_session, logging
 
 from rlvr import console
 from rlvr.errors import InputError
-from rlvr.export.settings import GIVE_TOKEN, check_id, find_token, one_line
+from rlvr.export.settings import GIVE_TOKEN, check_id, find_token
 from rlvr.export.upload import Files
+from rlvr.formatting import one_line
 
 _TIMEOUT_S = 120  # without an answer; huggingface_hub's own client waits for ever
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".safetensors.index.json")
@@ -102,7 +103,7 @@ def _explained(repo: str) -> Iterator[None]:
             cause = cause.__cause__
         said = re.sub(r"(https?://[^\s?]+)\?\S+", r"\1", str((cause and cause.server_message) or error))
         said = said.replace(get_token() or "\0", "(token)")
-        kind, text = "hub-failed", f"{one_line(said)} {_AGAIN}"
+        kind, text = "hub-failed", f"{one_line(said, 300).rstrip('.')}. {_AGAIN}"
         if cause is not None:
             kind, text = _CAUSES.get(cause.response.status_code, (kind, text))
         raise InputError(f"{repo} was not published: {text}", kind=kind, key="repo") from None

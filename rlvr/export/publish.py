@@ -46,10 +46,8 @@ class Publication:
     def describe(self) -> str:
         """The files with their sizes, and what is left out."""
         sizes = {name: size(source) for name, source in self.files.items()}
-        rows = [[f"  {name}", byte_count(each)] for name, each in [*sizes.items(), ("in all", sum(sizes.values()))]]
-        width = max(len(name) for name, _ in rows)
-        lines = [f"{name:<{width}}  {each:>9}" for name, each in rows]
-        return "\n".join([*lines, f"  left out: {', '.join(self.left_out) or 'nothing'}"])
+        rows = [[name, byte_count(each)] for name, each in [*sizes.items(), ("in all", sum(sizes.values()))]]
+        return f"{console.table(['file', 'size'], rows)}\n  left out: {', '.join(self.left_out) or 'nothing'}"
 
     def check(self) -> None:
         """Refuse what must not be uploaded.

@@ -8,6 +8,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from rlvr.errors import InputError
+from rlvr.formatting import one_line
 
 GIVE_TOKEN = (
     "Set HF_TOKEN or run `hf auth login`. The token needs the right to write (https://huggingface.co/settings/tokens)."
@@ -23,7 +24,7 @@ def check_id(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        message = f"{repo} is not the id of a repository: {one_line(error)} Write user/name."
+        message = f"{repo} is not the id of a repository: {one_line(str(error), 300).rstrip('.')}. Write user/name."
         raise InputError(message, kind="invalid-repository", key="repo") from error
 
 
@@ -39,8 +40,3 @@ def find_token() -> str:
     if token is None:
         raise InputError(f"there is no token of the Hugging Face hub. {GIVE_TOKEN}", kind="hub-token-missing")
     return token
-
-
-def one_line(text: object) -> str:
-    """The beginning of a message, as one sentence."""
-    return f"{' '.join(str(text).split())[:300].rstrip('.')}."

@@ -95,10 +95,9 @@ def with_recorded_environment(rewards: Sequence[Reward], rows: Sequence[Row]) ->
 
     Without such a column the rewards stay as they are (`rlvr.reward_audit.missing_columns.fill_columns` refuses them).
     """
-    for name in (ENVIRONMENT, f"rewards/{ENVIRONMENT}"):
-        if any(reward.name == ENVIRONMENT for reward in rewards) and any(is_number(row.get(name)) for row in rows):
-            break
-    else:
+    names = (ENVIRONMENT, f"rewards/{ENVIRONMENT}")
+    name = next((name for name in names if any(is_number(row.get(name)) for row in rows)), None)
+    if name is None or not any(reward.name == ENVIRONMENT for reward in rewards):
         return list(rewards), None
 
     def recorded(completions: list[Any], **columns: Any) -> list[float | None]:
