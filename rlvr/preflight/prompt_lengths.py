@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from rlvr.config.recipe import Recipe
+from rlvr.console import ProgressBar
 from rlvr.data.splits import prompt_characters
 from rlvr.data.task import Task
 from rlvr.dataset_columns import column_values
@@ -103,7 +104,11 @@ def measure_prompts(
             problems.append(Problem(message, "completion-too-long", key))
             break
         suspects = [row for row, (prompt, _) in enumerate(split_rows) if _bytes(prompt) + template_bytes > room]
-        sizes = list(map(len, _token_ids(tokenizer, [split_rows[row] for row in suspects], options)))
+        with ProgressBar("long prompts", len(suspects)) as progress:
+            sizes = []
+            for ids in _token_ids(tokenizer, [split_rows[row] for row in suspects], options):
+                sizes.append(len(ids))
+                progress.update(1)
         longest = max([longest, *sizes])
         too_long = [row for row, tokens in zip(suspects, sizes, strict=True) if tokens > room]
         if too_long:
