@@ -77,14 +77,6 @@ def test_wrong_arguments_exit_with_2(
     assert serve_rewards.main(words) == 2 and named in capsys.readouterr().err, why
 
 
-def test_an_invalid_number_of_judge_slots_is_refused_at_the_start(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRPO_JUDGE_SLOTS", "0")
-    assert serve_rewards.main(["--judge_only", "--port", "0"]) == 2
-    assert "GRPO_JUDGE_SLOTS" in capsys.readouterr().err
-
-
 def test_recipe_keys_need_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         serve_rewards.main(["--judge_only", "--learning_rate", "1"])

@@ -17,6 +17,17 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+# Adds a line to the file that the first completion names, so that calls can be counted, and waits for another file.
+WAITING_REWARD = """
+import os, time
+
+def waits(completions, *, until: str = "/", **kwargs):
+    with open(completions[0], "a") as file:
+        file.write("called\\n")
+    while not os.path.exists(until):
+        time.sleep(0.02)
+    return [1.0] * len(completions)
+"""
 PATIENCE_S = 300.0  # timeout of a start; the machine may be very busy
 
 
@@ -146,6 +157,18 @@ class RewardServer:
     def __exit__(self, *exception: object) -> None:
         self.end()
         self.output.close()
+
+
+def waiting_recipe(folder: Path) -> Path:
+    """Write WAITING_REWARD, and a recipe with it."""
+    (folder / "rewards_of_a_test.py").write_text(WAITING_REWARD, encoding="utf-8")
+    return recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:waits"])
+
+
+def waiting_call(folder: Path, file: Path, until: Path = Path("/")) -> dict[str, Any]:
+    """A request for one row, whose reward returns as soon as `until` is there."""
+    reward = {"name": f"{folder}/rewards_of_a_test.py:waits", "options": {"until": str(until)}}
+    return {"rewards": [reward], "prompts": ["p"], "completions": [str(file)]}
 
 
 def recipe_of(path: Path, rewards: list[Any]) -> Path:

@@ -18,41 +18,21 @@ from rlvr.reward_server.service import RewardService
 from scripts import serve_rewards
 from tests.support.cases import cases
 from tests.support.processes import wait_until
-from tests.support.reward_servers import RewardServer, recipe_of
+from tests.support.reward_servers import RewardServer, waiting_call, waiting_recipe
 
 KEY = "a-key-of-the-tests-0123"
-REWARDS = '''
-import os, time
-
-def notes_calls(completions, *, until: str = "/", **kwargs):
-    """Adds a line to the file that the first completion names, so that calls can be counted."""
-    with open(completions[0], "a") as file:
-        file.write("called\\n")
-    while not os.path.exists(until):
-        time.sleep(0.02)
-    return [1.0] * len(completions)
-'''
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("middleware")
-    (made / "rewards_of_a_test.py").write_text(REWARDS, encoding="utf-8")
-    return made
+    return tmp_path_factory.mktemp("middleware")
 
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[RewardServer]:
-    recipe = recipe_of(folder / "recipe.yaml", [f"{folder}/rewards_of_a_test.py:notes_calls"])
     limits = ("--host", "0.0.0.0", "--max_body_mb", "1", "--max_rows", "50", "--max_requests", "3", "--workers", "2")
-    with RewardServer("--config", recipe, *limits, env={"GRPO_REWARDS_KEY": KEY}) as started:
+    with RewardServer("--config", waiting_recipe(folder), *limits, env={"GRPO_REWARDS_KEY": KEY}) as started:
         yield started
-
-
-def call(folder: Path, file: Path, until: Path = Path("/")) -> dict[str, Any]:
-    """A request for one row, whose reward returns as soon as a file is there."""
-    reward = {"name": f"{folder}/rewards_of_a_test.py:notes_calls", "options": {"until": str(until)}}
-    return {"rewards": [reward], "prompts": ["p"], "completions": [str(file)]}
 
 
 def held(**more: str) -> dict[str, str]:
@@ -87,6 +67,7 @@ def test_a_wrong_key_is_refused(server: RewardServer, header: str | None, status
         (("--no_key", "--host", "::"), {}, "--no_key", "the same in IPv6"),
         (("--no_key", "--host", "example.invalid"), {}, "--no_key", "a name may be any address"),
         ((), {"GRPO_REWARDS_KEY": "short"}, "secrets.token_urlsafe", "it could be guessed"),
+        ((), {"GRPO_JUDGE_SLOTS": "0"}, "GRPO_JUDGE_SLOTS", "no program could be judged"),
         (("--key_file", "/nowhere/key"), {}, "/nowhere/key", "a missing key file must not mean no key"),
         (("--host", "203.0.113.1"), {"GRPO_REWARDS_KEY": KEY}, "203.0.113.1", "an address of another machine"),
         (("--workers", "0"), {}, "--workers", "no process"),
@@ -151,21 +132,21 @@ def test_excess_requests_get_429_and_are_not_run(server: RewardServer, folder: P
     file, statuses = folder / "busy", []
 
     def ask() -> None:
-        statuses.append(server.post("/score", call(folder, file, folder / "go on"), **held())[0])
+        statuses.append(server.post("/score", waiting_call(folder, file, folder / "go on"), **held())[0])
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     figures = ("workers_busy", "calls_waiting")
     wait_until(lambda: [server.figure_with(KEY, f"grpo_{name}") for name in figures] == [2, 1])
-    assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 429
+    assert server.post("/score", waiting_call(folder, folder / "refused"), **held())[0] == 429
     assert int(server.headers["retry-after"]) >= 1
     (folder / "go on").touch()
     for thread in threads:
         thread.join()
     assert statuses == [200] * 3 and len(file.read_text().split()) == 3
     assert not (folder / "refused").exists()
-    assert server.post("/score", call(folder, folder / "refused"), **held())[0] == 200, "accepted later"
+    assert server.post("/score", waiting_call(folder, folder / "refused"), **held())[0] == 200, "accepted later"
 
 
 def test_a_client_that_disconnects_in_mid_request_leaves_no_request(server: RewardServer) -> None:
@@ -192,13 +173,8 @@ def test_a_slow_request_gets_408() -> None:
         async def send(message: Any) -> None:
             statuses.extend([message["status"]] if "status" in message else [])
 
-        scope = {
-            "type": "http",
-            "path": "/score",
-            "method": "POST",
-            "headers": [(b"host", b"localhost")],
-            "client": None,
-        }
+        scope: dict[str, Any] = {"type": "http", "path": "/score", "method": "POST", "client": None}
+        scope["headers"] = [(b"host", b"localhost")]
         await RequestGuard(app, service, None)(scope, receive, send)
         assert service.metrics.page().count(b"grpo_requests_in_flight 0.0") == 1
         return statuses[0]

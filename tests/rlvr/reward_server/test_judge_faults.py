@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.support.processes import children, command_line
 from tests.support.reward_servers import RewardServer, recipe_of
 
 SLOWLY = "import time; time.sleep(0.1)\n"
-PROGRAMS = [
-    "print(int(input()) * 2)",
-    "print(2)",
-    "print(",
-    "raise SystemExit(3)",
-    "import sys\nprint(sys.stdin.read() * 2)",
-    "n = int(input())\nwhile n == 5: pass\nprint(n * 2)",
-    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
-]
+PROGRAMS = {
+    "print(int(input()) * 2)": ["AC", "AC"],
+    "print(2)": ["AC", "WA"],
+    "print(": ["CE", "CE"],
+    "raise SystemExit(3)": ["RE", "RE"],
+    "import sys\nprint(sys.stdin.read() * 2)": ["WA", "WA"],
+    "n = int(input())\nwhile n == 5: pass\nprint(n * 2)": ["AC", "TLE"],
+    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)": ["RE", "RE"],
+}
 TESTS = [{"input": "1\n", "output": "2\n"}, {"input": "5\n", "output": "10\n"}]
 NATIVE = "#include <iostream>\nint main() { int n; std::cin >> n; std::cout << n * 2; }"
-VERDICTS = [
-    ["AC", "AC"],
-    ["AC", "AC"],
-    ["AC", "WA"],
-    ["CE", "CE"],
-    ["RE", "RE"],
-    ["WA", "WA"],
-    ["AC", "TLE"],
-    ["RE", "RE"],
-]
 
 
 @pytest.fixture(scope="module")
@@ -63,31 +52,16 @@ def counted(server: RewardServer) -> Counter[str]:
     return Counter({verdict: int(server.figure(name)) for verdict, name in names.items()})
 
 
-def below(process: int) -> list[int]:
-    """The children of a process, of all its threads."""
-    found: list[str] = []
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{process}/task"):
-            found += Path(f"/proc/{process}/task/{thread}/children").read_text().split()
-    return [int(child) for child in found]
-
-
-def runs(process: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
-    return ""
-
-
 def at_work(server: RewardServer, what: str) -> dict[str, int] | None:
     """The server's processes by their role, once `what` is running."""
-    for fork_server in below(server.process.pid):
-        for worker in below(fork_server):
-            for zygote in below(worker):
-                if "zygote.py" not in runs(zygote):
+    for fork_server in children(server.process.pid):
+        for worker in children(fork_server):
+            for zygote in children(worker):
+                if "zygote.py" not in command_line(zygote):
                     continue
                 found = {"fork server": fork_server, "worker": worker, "zygote": zygote}
-                for program in below(zygote):
-                    compiler = next((part for part in below(program) if "cc1plus" in runs(part)), None)
+                for program in children(zygote):
+                    compiler = next((part for part in children(program) if "cc1plus" in command_line(part)), None)
                     found["program" if compiler is None else "compiler"] = compiler or program
                 if what in found and len(found) == 4:
                     return found
@@ -115,6 +89,6 @@ def test_a_killed_process_changes_no_verdict(server: RewardServer, whose: str, w
     assert found is not None
     os.kill(found[whose], signal.SIGKILL)
     asking.join()
-    assert answers == [VERDICTS], why
+    assert answers == [[["AC", "AC"], *PROGRAMS.values()]], why
     expected = Counter(verdict for verdicts in answers[0] for verdict in verdicts)
     assert counted(server) - before == expected, "each once"

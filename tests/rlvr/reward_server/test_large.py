@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.processes import descendants
 from tests.support.reward_servers import RewardServer
 
 MANY = 400_000
@@ -27,9 +28,7 @@ def scores(**more: Any) -> dict[str, Any]:
 
 def peak_mb(server: RewardServer) -> float:
     """Peak memory of any process of the server."""
-    found = [server.process.pid]
-    for pid in found:
-        found += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = [server.process.pid, *descendants(server.process.pid)]
     lines = [line for pid in found for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
     return max(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 

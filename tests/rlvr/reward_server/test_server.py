@@ -19,8 +19,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from rlvr.reward_server import server as reward_server
-from tests.support.processes import wait_until
-from tests.support.reward_servers import RewardServer, recipe_of
+from tests.support.processes import descendants, wait_until
+from tests.support.reward_servers import RewardServer, waiting_call, waiting_recipe
 
 KEY = "a-key-of-the-tests-0123"
 TESTS = [{"input": "", "output": "1"}]
@@ -189,34 +189,11 @@ def test_work_of_clients_that_hung_up_is_cancelled(server: RewardServer) -> None
     assert time.monotonic() - begun < 100, "without cancellation it takes 200 s"
 
 
-REWARD = """
-import os, time
-
-def waits(completions, *, until: str = "/", **kwargs):
-    with open(completions[0], "a") as file:
-        file.write("called\\n")
-    while not os.path.exists(until):
-        time.sleep(0.02)
-    return [1.0] * len(completions)
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    (tmp_path / "rewards_of_a_test.py").write_text(REWARD, encoding="utf-8")
-    return recipe_of(tmp_path / "recipe.yaml", [f"{tmp_path}/rewards_of_a_test.py:waits"])
-
-
-def call(folder: Path, until: Path = Path("/")) -> dict[str, Any]:
-    reward = {"name": f"{folder}/rewards_of_a_test.py:waits", "options": {"until": str(until)}}
-    return {"rewards": [reward], "prompts": ["p"], "completions": [str(folder / "calls")]}
-
-
 @pytest.mark.slow
-def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(recipe: Path, tmp_path: Path) -> None:
-    with RewardServer("--config", recipe) as server:
+def test_shutdown_finishes_requests_in_progress_and_refuses_new_ones(tmp_path: Path) -> None:
+    with RewardServer("--config", waiting_recipe(tmp_path)) as server:
         answers: list[Any] = []
-        content = call(tmp_path, tmp_path / "go on")
+        content = waiting_call(tmp_path, tmp_path / "calls", tmp_path / "go on")
         thread = threading.Thread(target=lambda: answers.append(server.post("/score", content)))
         thread.start()
         wait_until((tmp_path / "calls").exists)
@@ -266,18 +243,10 @@ def test_shutdown_does_not_wait_for_a_body_that_does_not_arrive() -> None:
 
 
 @pytest.mark.slow
-def test_workers_end_with_a_killed_server(recipe: Path, tmp_path: Path) -> None:
-    with RewardServer("--config", recipe) as server:
-        assert server.post("/score", call(tmp_path))[0] == 200
-        below = _below(server.process.pid)
+def test_workers_end_with_a_killed_server(tmp_path: Path) -> None:
+    with RewardServer("--config", waiting_recipe(tmp_path)) as server:
+        assert server.post("/score", waiting_call(tmp_path, tmp_path / "calls"))[0] == 200
+        below = descendants(server.process.pid)
         assert below
         server.kill()
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
-
-
-def _below(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_below(int(child))]
-    return found

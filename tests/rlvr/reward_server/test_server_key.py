@@ -14,6 +14,7 @@ from rlvr.scoring import reward_key
 from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.scorer import Scorer
 from tests.support.input_errors import input_error
+from tests.support.processes import descendants
 from tests.support.reward_servers import RewardServer
 
 KEY = "a-key-of-the-tests-0123"
@@ -70,10 +71,7 @@ def test_a_made_key_that_other_users_can_read_is_refused(tmp_path: Path, monkeyp
 def test_the_key_is_in_no_environment_of_the_server(tmp_path: Path) -> None:
     with RewardServer("--rewards", "answer_format", env={"GRPO_REWARDS_KEY": KEY}) as server:
         assert server.get("/rewards", Authorization=f"Bearer {KEY}")[0] == 200
-        processes = [server.process.pid]
-        for process in processes:  # grows
-            for task in Path(f"/proc/{process}/task").iterdir():
-                processes += map(int, (task / "children").read_text().split())
+        processes = [server.process.pid, *descendants(server.process.pid)]
         assert len(processes) > 2, "its workers, too"
         for process in processes:
             assert KEY.encode() not in Path(f"/proc/{process}/environ").read_bytes()

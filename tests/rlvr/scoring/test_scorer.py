@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import random
@@ -25,7 +24,7 @@ from rlvr.scoring.failures import ALL_ROWS_FIX, CHAT_FIX, FIXES, TEXT_FIX, repor
 from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import MODULE_FIX, Reward
 from rlvr.scoring.scorer import Scorer
-from tests.support.processes import runs, wait_until
+from tests.support.processes import children, command_line, descendants, runs, wait_until
 from tests.support.scripted_rewards import SCRIPTED_REWARDS
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -41,9 +40,8 @@ def only_batches(completions, **kwargs):
 def a_number(completions, **kwargs):
     return 1.0
 
-def process(completions, *, sleep_s: float = 0.0, **kwargs):
+def process(completions, **kwargs):
     """The number of its process, and of its fork server; with a path, its first call creates the file and hangs."""
-    time.sleep(sleep_s)
     for word in completions:
         if os.path.isabs(word) and not os.path.exists(word):
             open(word, "w").close()
@@ -473,17 +471,6 @@ def test_a_process_that_somebody_kills_costs_no_reward(puppets: Path, whom: str,
         assert (then.values[1] == now.values[1]) == (whom == "worker")
 
 
-@pytest.mark.slow
-def test_a_worker_is_kept_from_batch_to_batch_and_signals_leave_it_cold(puppets: Path) -> None:
-    with scorer(puppets, "process", options={"sleep_s": 0.3}) as scoring:
-        first = said(scoring, ["own", "parent"])
-        for pid in (int(value) for (value,) in first.values):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                threading.Timer(0.1, os.kill, (pid, number)).start()
-        assert said(scoring, ["own", "parent"]).values == first.values
-        assert said(scoring, ["own", "parent"]).values == first.values
-
-
 def test_nothing_is_left_after_close(puppets: Path) -> None:
     with scorer(puppets, "leaves_processes") as scoring:
         pids = [int(value) for (value,) in said(scoring, ["a", "b", "c"]).values]
@@ -530,31 +517,14 @@ def test_programs_are_judged_in_a_worker_as_they_are_here_and_once_for_all_rewar
     metrics: dict[str, float] = {}
     with Scorer(rewards[:2]) as scoring:
         scored = said(scoring, completions, columns, log_metric=metrics.__setitem__)
-        zygotes = [
-            pid for pid, line in _below(os.getpid()).items() if "rlvr.workers.fork_server" in line and "zygote" in line
-        ]
+        servers = [pid for pid in children(os.getpid()) if "rlvr.workers.fork_server" in command_line(pid)]
+        zygotes = [pid for server in servers for pid in descendants(server) if "zygote" in command_line(pid)]
         assert zygotes
     here = [reward(["p"] * 4, completions, **columns) for reward in rewards[:2]]
     assert not scored.failures and [list(column) for column in zip(*scored.values, strict=True)] == here
     assert scored.values[0] == [1.0, here[1][0]] and scored.values[1][0] == 0.5
     assert metrics["code_execution/judge_s"] > 1.0 > metrics["code_tiered/judge_s"], "it runs once"
     wait_until(lambda: not any(map(runs, zygotes)))
-
-
-def _below(pid: int) -> dict[int, str]:
-    """The processes below one, and the command lines that lead to each."""
-    found: dict[int, str] = {}
-
-    def look(parent: int, line: str) -> None:
-        for task in Path(f"/proc/{parent}/task").iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                for child in (task / "children").read_text().split():
-                    own = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-                    found[int(child)] = f"{line} {own}"
-                    look(int(child), found[int(child)])
-
-    look(pid, "")
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------------------

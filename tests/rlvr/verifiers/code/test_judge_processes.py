@@ -25,7 +25,7 @@ from rlvr.verifiers.code import Limits, Submission, close, executor_count, judge
 from rlvr.verifiers.code.problems import validate_rows
 from tests.support.input_errors import input_error
 from tests.support.judged_programs import ADD, ADD_CPP, ONE, SUMS, verdicts
-from tests.support.processes import wait_until
+from tests.support.processes import children, command_line, wait_until
 
 
 @pytest.mark.slow
@@ -84,23 +84,10 @@ def test_the_judge_works_after_a_fork_of_a_process_with_torch() -> None:
 GUEST = Path(sandbox.__file__).parent / "guest"
 
 
-def _children(parent: int) -> list[int]:
-    children = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == parent and fields[0] != "Z":
-                children.append(int(entry.name))
-    return children
-
-
 def _judging(judge: int) -> tuple[list[int], list[int]]:
     """The fork servers of a judging process, and their programs."""
-    zygotes = _children(judge)
-    return zygotes, [child for zygote in zygotes for child in _children(zygote)]
+    zygotes = children(judge)
+    return zygotes, [program for zygote in zygotes for program in children(zygote)]
 
 
 @pytest.mark.slow
@@ -169,7 +156,7 @@ def test_thousands_of_runs_leak_no_descriptor_process_file_or_memory(temporary_f
 
     def footprint() -> tuple[int, int, int]:
         files = len(list(temporary_folder.rglob("*")))
-        return len(os.listdir("/proc/self/fd")), len(_children(os.getpid())), files
+        return len(os.listdir("/proc/self/fd")), len(children(os.getpid())), files
 
     judge_many(batch)
     before = footprint()
@@ -304,9 +291,9 @@ def test_verdicts_do_not_change_when_the_machine_is_busy() -> None:
 def test_the_pause_of_a_machine_is_no_idle_time() -> None:
     def pause() -> None:
         time.sleep(0.5)
-        processes = _children(os.getpid())
-        watchdogs = [child for child in processes if b"watchdog.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
-        paused = [*watchdogs, *(program for zygote in processes for program in _children(zygote))]
+        processes = children(os.getpid())
+        watchdogs = [process for process in processes if "watchdog.py" in command_line(process)]
+        paused = [*watchdogs, *(program for zygote in processes for program in children(zygote))]
         assert len(paused) > len(watchdogs), "the program runs"
         for number, seconds in ((signal.SIGSTOP, 3), (signal.SIGCONT, 0)):
             for process in paused:
@@ -326,8 +313,8 @@ def test_the_pause_of_a_machine_is_no_idle_time() -> None:
 def test_a_killed_process_of_the_judge_is_replaced(script: str) -> None:
     program = f"import time\ntime.sleep(0.2)\n{ADD}"  # so long that the watchdog looks
     verdicts(program, tests=SUMS)
-    for process in _children(os.getpid()):
-        if script.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+    for process in children(os.getpid()):
+        if script in command_line(process):
             os.kill(process, signal.SIGKILL)
     assert verdicts(program, tests=SUMS) == ["AC", "AC"]
 
