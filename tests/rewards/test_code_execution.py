@@ -14,17 +14,12 @@ import pytest
 from rewards.code_execution import code_execution, validate_rows
 from rewards.code_quality import code_quality
 from rewards.code_tiered import code_tiered
-from rlvr.errors import InputError
 from rlvr.verifiers.code import VERDICTS, Judgement, completion_judge, judge_many
 from rlvr.verifiers.code.completion_judge import JudgedRow, _log_sandbox_failures, batch_metrics
 from rlvr.verifiers.code.options import JudgeOptions
 from tests.support.cases import cases
 from tests.support.input_errors import input_error
-
-
-def fenced(code: str, label: str = "python") -> str:
-    return f"Here it is:\n```{label}\n{code}\n```\n"
-
+from tests.support.judged_programs import fenced
 
 SUMS = [{"input": "1 2\n", "output": "3\n"}, {"input": "2 2\n", "output": "4\n"}]
 RIGHT = fenced("print(sum(map(int, input().split())))")
@@ -43,11 +38,7 @@ HALF = fenced("print(3)")
         (fenced("import os\nos._exit(0)"), 0.0, "an early exit"),
         (fenced("while True: pass"), 0.0, "an endless loop"),
         ("3", 0.0, "no program"),
-        ("```python\nprint(3)", 0.0, "a block that is never closed"),
-        (f"<think>{RIGHT}", 0.0, "thoughts that never end"),
         (f"<think>{HALF}</think>{RIGHT}", 1.0, "a draft among the thoughts"),
-        (f"{RIGHT}\nQuestion: next\n{HALF}", 1.0, "an invented problem behind"),
-        (HALF + RIGHT, 1.0, "the last of two"),
         (fenced("int main() {}", "cpp"), 0.0, "another language"),
         (fenced("s = '\ud800'\nprint(3)"), 0.0, "no Unicode"),
         (fenced("print(3)\0"), 0.0, "a NUL"),
@@ -59,9 +50,10 @@ def test_scores_plain_and_chat_completions_alike(completion: str, reward: float,
     assert rewards == [reward, reward], why
 
 
-def test_rows_without_tests_are_masked() -> None:
-    tests: list[Any] = [None, [], "[]", "null", SUMS]
-    assert code_execution([""] * 5, [RIGHT] * 5, tests=tests) == [None, None, None, None, 1.0]
+@pytest.mark.parametrize("reward", [code_execution, code_tiered, code_quality])
+def test_rows_without_tests_are_masked(reward: Any) -> None:
+    *masked, scored = reward([""] * 5, [RIGHT] * 5, tests=[None, [], "[]", "null", SUMS])
+    assert masked == [None] * 4 and scored > 0
 
 
 def test_all_or_nothing_pays_no_share_and_stops_at_the_first_failure() -> None:
@@ -291,6 +283,5 @@ def test_rows_that_cannot_be_judged_are_found_before_training() -> None:
     assert validate_rows(tests=[SUMS], time_s=[-1])[0] is not None
     assert validate_rows(tests=[[{"input": ""}]], checker=["def check(i, o, e): return True"]) == [None]
     assert "checker" in (validate_rows(tests=[SUMS], checker=["def check("])[0] or "")
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-limit", "max_timeouts"):
         validate_rows(tests=[SUMS], max_timeouts=0)
-    assert error.value.key == "max_timeouts"

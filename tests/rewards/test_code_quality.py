@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from rewards.code_quality import code_quality, validate_rows
+from tests.support.judged_programs import fenced
 
 TESTS = [{"input": "1", "output": "2"}, {"input": "2", "output": "4"}]
 ALL: dict[str, Any] = {"compiles": 0.1, "runs": 0.2, "quiet": 0.3}
-
-
-def fenced(code: str) -> str:
-    return f"```python\n{code}\n```\n"
 
 
 NOISY = "import sys\nsys.stderr.write('here\\n')\nprint(2 * int(input()))"
@@ -33,10 +30,6 @@ def test_only_right_programs_get_bonuses(completion: str, gated: float, ungated:
     arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.6, **ALL}
     assert code_quality([""], [completion], **arguments) == [pytest.approx(gated)], why
     assert code_quality([""], [completion], **arguments, gated=False) == [pytest.approx(ungated)], why
-
-
-def test_rows_without_tests_are_masked() -> None:
-    assert code_quality([""], [CASES[0][0]], tests=[None]) == [None]
 
 
 def test_the_share_of_each_bonus_is_logged() -> None:

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from rewards.code_tiered import code_tiered, validate_rows
+from tests.support.judged_programs import fenced
 
 TESTS = [{"input": f"{number}", "output": f"{number * 2}"} for number in range(4)]
-
-
-def fenced(code: str) -> str:
-    return f"```python\n{code}\n```\n"
 
 
 TIERS = [
@@ -35,10 +32,6 @@ def test_tiers_match_the_publication_or_its_code(completion: str, published: flo
     arguments: dict[str, Any] = {"tests": [TESTS], "time_s": 0.3}
     assert code_tiered([""], [completion], **arguments) == [published], why
     assert code_tiered([""], [completion], **arguments, published=False) == [original], why
-
-
-def test_rows_without_tests_are_masked() -> None:
-    assert code_tiered([""] * 2, ["no program", TIERS[0][0]], tests=[None, []]) == [None, None]
 
 
 def test_rows_are_validated_like_those_of_code_execution() -> None:

@@ -24,12 +24,7 @@ RIGHT = '{"name": "pen", "price": 2, "tags": ["a", true]}'
     [
         (RIGHT, "any", 1.0, "the reference"),
         (f"Exercise 3:\n\n```json\n{RIGHT}\n```", "block", 1.0, "a header above the block"),
-        (
-            f"As asked.\n\n**Problem:**\n```\n{RIGHT}\n```\nProblem:\n```\n1\n```",
-            "any",
-            1.0,
-            "and an invented problem behind",
-        ),
+        (f"As asked.\n\n**Problem:**\n```\n{RIGHT}\n```\nProblem:\n```\n1\n```", "any", 1.0, "an invented one behind"),
         (f"{RIGHT}\nExample:\n```json\n{RIGHT.replace('2', '3')}\n```", "any", 1.0, "a value above the header"),
         (f"{RIGHT.replace('2', '3')}\nExample:\n```json\n{RIGHT}\n```", "any", 0.0, "another value above the header"),
         (f'Step 1 is "a".\n\nExample:\n```json\n{RIGHT}\n```', "any", 1.0, "numbers and quotes in text above it"),

@@ -82,13 +82,7 @@ def test_on_plain_words_it_is_the_formula_of_the_paper(said: list[str], n: int) 
     assert repetition([""], [" ".join(said)], n=n) == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"n": 0}, "n"),
-        ({"max_penalty": -1.0}, "max_penalty"),
-    ],
-)
-def test_invalid_options_are_refused(options: dict[str, Any], key: str) -> None:
-    with input_error("invalid-value", key):
-        repetition([""], ["x"], **options)
+@pytest.mark.parametrize(("option", "value"), [("n", 0), ("max_penalty", -1.0)])
+def test_invalid_options_are_refused(option: str, value: Any) -> None:
+    with input_error("invalid-value", option):
+        repetition([""], ["x"], **{option: value})

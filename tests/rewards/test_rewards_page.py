@@ -14,8 +14,7 @@ from ruamel.yaml import YAML
 from rewards.keyword_coverage import keyword_coverage
 from rewards.multiple_choice import multiple_choice
 from rlvr.config.specs import RewardSpec
-from rlvr.scoring.registry import load_reward, load_rewards
-from rlvr.scoring.reward import RewardError
+from rlvr.scoring.registry import load_rewards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "rewards.md").read_text(encoding="utf-8")
@@ -69,14 +68,3 @@ def test_the_page_says_which_texts_state_a_choice() -> None:
         for text in re.findall(r'"(.*?)"', texts):
             choices = [["Rome", "Bern", "Paris"]]
             assert multiple_choice([""], [text], final_answer=["C"], choices=choices) == [value], text
-
-
-def test_the_penalties_of_trl_need_what_an_evaluation_does_not_have() -> None:
-    for name, options in (
-        ("trl.rewards.get_soft_overlong_punishment", {"max_completion_len": 100, "soft_punish_cache": 20}),
-        ("trl.rewards.get_repetition_penalty_reward", {}),
-    ):
-        reward = load_reward(RewardSpec(name, options=options))
-        assert reward([""], ["x"], completion_ids=[[1]]) == [0.0]
-        with pytest.raises(RewardError, match="completion_ids"):
-            reward([""], ["x"])

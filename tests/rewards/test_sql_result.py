@@ -11,6 +11,8 @@ import pytest
 
 from rewards.sql_result import sql_result, validate_rows
 from rlvr.preflight.data_checks import WARNING
+from rlvr.sandbox.zygote_client import ZygoteError
+from rlvr.verifiers.code.executor import Executor
 from rlvr.verifiers.sql_judge import MAX_DATABASE
 from rlvr.verifiers.sql_queries import COPIES, HALVES, MOVED, open_copy
 from tests.support.cases import cases
@@ -206,9 +208,6 @@ def test_a_column_says_whether_the_order_counts(folder: Path) -> None:
 
 
 def test_a_sandbox_that_fails_gives_no_reward(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlvr.sandbox.zygote_client import ZygoteError
-    from rlvr.verifiers.code.executor import Executor
-
     def fail(*_: object) -> None:
         raise ZygoteError("no memory", kind="no-answer")
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trl.rewards import think_format_reward
 
 from rewards.tag_format import tag_format
 from tests.support.cases import cases
@@ -80,17 +79,3 @@ def test_repeating_a_block_never_earns_more(pieces: list[str], times: int) -> No
     (once,) = tag_format([""], [block], soft=True)
     (often,) = tag_format([""], [block * times], soft=True)
     assert once is not None and often is not None and often <= once
-
-
-@pytest.mark.parametrize(
-    ("completion", "why"),
-    [
-        ("<think></think>", "empty thoughts"),
-        ("<think>x</think>", "no answer"),
-        ("<think>x</think>a</think>b", "closed twice"),
-    ],
-)
-def test_is_stricter_than_the_reward_of_trl_where_the_docstring_says_so(completion: str, why: str) -> None:
-    chat = [{"role": "assistant", "content": completion}]
-    assert think_format_reward([chat]) == [1.0]
-    assert tag_format([[]], [chat]) == [0.0], why

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlvr.data.number_pairs import number_pairs, split_of
 from rlvr.data.task import Task
-from rlvr.errors import InputError
 from tasks.arithmetic import WordProblem, arithmetic, worked_solution
+from tests.support.input_errors import input_error
 
 SPLITS = ("train", "validation", "test")
 numbers = st.integers(10, 99)
@@ -125,6 +125,5 @@ def test_the_most_rows_that_the_docstring_promises_can_be_had_and_no_more(option
     lines = (arithmetic.__doc__ or "").split(f"{option}:")[1]
     most = int(re.findall(r"maximum is ([\d,]+)", lines)[0].replace(",", ""))
     arithmetic(**{option: most})  # type: ignore[arg-type]
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-value", option):
         arithmetic(**{option: most + 1})  # type: ignore[arg-type]
-    assert error.value.key == option

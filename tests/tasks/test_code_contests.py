@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from rlvr.config.specs import TaskSpec
+from rlvr.data.code.loading import RowSelection, download_split, read_file, read_files
 from rlvr.data.task import Task
 from rlvr.scoring.registry import load_task
+from rlvr.verifiers.code.compare_output import output_fault
 from tasks.code_contests import code_contests
 from tests.support.cases import cases
 from tests.support.data_files import write_rows
@@ -140,8 +142,6 @@ def test_a_folder_gives_its_splits_and_no_problem_is_in_two(tmp_path: Path) -> N
 
 
 def test_columns_that_are_not_needed_and_rows_outside_the_band_are_never_read(tmp_path: Path) -> None:
-    from rlvr.data.code.loading import RowSelection, read_file
-
     rows = [hub_row(number, cf_rating=rating) for number, rating in enumerate((0, 700, 800, 900, 2400))]
     for suffix in ("parquet", "jsonl"):
         file = Path(write_rows(tmp_path / f"rows.{suffix}", rows))
@@ -154,8 +154,6 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
     import datasets.config
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    from rlvr.data.code.loading import RowSelection, download_split, read_files
-
     for split, numbers in (("train", range(300)), ("test", range(300, 303))):
         rows = [hub_row(number, cf_rating=700 + number) for number in numbers]
         write_rows(tmp_path / f"{split}.parquet", rows)
@@ -167,21 +165,14 @@ def test_a_downloaded_dataset_is_read_like_its_files(tmp_path: Path, monkeypatch
     assert (len(loaded["valid"].rows), loaded["test"].skipped) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "ratings"),
-    [
-        ({"tier": "easy"}, {"800", "1000"}),
-        ({"tier": "hard"}, {"1100", "2200"}),
-        ({"tier": "expert"}, {"2300", "3500"}),
-    ],
-)
+@pytest.mark.parametrize(("tier", "least", "most"), [("easy", 800, 1000), ("hard", 1100, 2200), ("expert", 2300, 3500)])
 @pytest.mark.parametrize("form", [hub_row, prepared_row])
-def test_a_band_of_ratings_includes_its_ends(tmp_path: Path, options: dict, ratings: set, form: Any) -> None:
+def test_a_band_of_ratings_includes_its_ends(tmp_path: Path, tier: str, least: int, most: int, form: Any) -> None:
     every = (0, 799, 800, 1000, 1100, 2200, 2300, 3500, 3501)
     rows = [form(number, cf_rating=rating) for number, rating in enumerate(every)]
-    task = load(tmp_path, rows, **options)
-    assert set(task.train["difficulty"]) == ratings
-    assert any(f"Dropped {len(every) - len(ratings)} problems with a rating outside" in note for note in task.notes)
+    task = load(tmp_path, rows, tier=tier)
+    assert set(task.train["difficulty"]) == {str(least), str(most)}
+    assert any(f"Dropped {len(every) - 2} problems with a rating outside" in note for note in task.notes)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -272,8 +263,6 @@ def test_a_sample_of_the_tests_depends_on_the_seed_alone_and_grows(tmp_path: Pat
 
 
 def test_real_numbers_are_compared_with_the_statements_tolerance(tmp_path: Path) -> None:
-    from rlvr.verifiers.code.compare_output import output_fault
-
     error = "Print the time. The absolute or relative error should not exceed 10 - 4."
     row = load(tmp_path, [hub_row(1, output=error, private_tests=columns(("1\n", "5\n"), ("2\n", "0.25\n")))]).train[0]
     assert (row["comparison"], row["tolerance"]) == ("float", 1e-4)

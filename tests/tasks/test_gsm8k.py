@@ -46,14 +46,7 @@ def test_a_plain_text_prompt_has_exactly_the_documented_form(folder: Path) -> No
 
 def test_a_chat_prompt_has_an_instruction_shots_as_turns_and_the_question(folder: Path) -> None:
     row = gsm8k(path=str(folder), shots=2, style="chat", shot_pool=10).test[0]
-    assert [message["role"] for message in row["prompt"]] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-        "assistant",
-        "user",
-    ]
+    assert [message["role"] for message in row["prompt"]] == ["system", *["user", "assistant"] * 2, "user"]
     assert row["prompt"][0]["content"].endswith("put your final answer within \\boxed{}.")
     assert re.search(r"\nThe final answer is \\boxed\{\d+\}\.$", row["prompt"][2]["content"])
     assert row["prompt"][-1]["content"] == row["question"] == "What is 1080 + 1080?"

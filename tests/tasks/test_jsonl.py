@@ -315,7 +315,5 @@ def test_a_reference_program_is_the_gold_of_a_row_with_tests(row: dict, gold: st
 
 
 def test_other_rows_have_no_gold(tmp_path: Path) -> None:
-    assert (
-        jsonl(path=write_rows(tmp_path / "a.jsonl", [{"prompt": "1 + 2?", "solution": "3"}]), test_fraction=0).gold
-        is None
-    )
+    file = write_rows(tmp_path / "a.jsonl", [{"prompt": "1 + 2?", "solution": "3"}])
+    assert jsonl(path=file, test_fraction=0).gold is None

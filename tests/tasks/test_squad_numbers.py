@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from environments.retrieval import Retrieval
+from rlvr.data.task import Task
 from tasks.squad_numbers import squad_numbers
+from tasks.text_to_sql import text_to_sql
 from tests.support.environment_data import write_questions_on_articles
 from tests.support.input_errors import input_error
 
@@ -41,10 +44,11 @@ def test_only_questions_with_one_number_are_kept(tmp_path: Path, answers: list[s
     assert (tmp_path / "texts" / ".._A_B.txt").read_text() == "Forty-two.\n"
 
 
-def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("load", [squad_numbers, text_to_sql])
+def test_a_missing_folder_or_column_is_an_error(load: Callable[..., Task], tmp_path: Path) -> None:
     with input_error("file-not-found"):
-        squad_numbers(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
-    for split in ("train", "validation"):
-        (tmp_path / f"{split}.jsonl").write_text('{"title": "A", "question": "Which?"}\n')
+        load(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"{split}.jsonl").write_text('{"title": "A", "question": "Which?", "sql_prompt": "Which?"}\n')
     with input_error("missing-column", row=0):
-        squad_numbers(path=str(tmp_path), folder=str(tmp_path / "texts"))
+        load(path=str(tmp_path), folder=str(tmp_path / "texts"))

@@ -11,9 +11,9 @@ from environments.sqlite import Sqlite, play_reference
 from rewards.sql_result import sql_result
 from tasks.text_to_sql import text_to_sql
 from tests.support.environment_data import write_questions_on_tables
-from tests.support.input_errors import input_error
 
 TABLE = "CREATE TABLE jars (grams INT); INSERT INTO jars VALUES (7);"
+GOLD = "SELECT 7"
 
 
 def add(folder: Path, context: str, gold: str) -> None:
@@ -39,7 +39,7 @@ def test_the_gold_query_answers_each_question_and_a_seed_gives_the_same_rows(tmp
 
 def test_a_question_of_one_turn_shows_the_tables_and_its_gold_earns_the_reward(tmp_path: Path) -> None:
     source = write_questions_on_tables(tmp_path)
-    add(source, TABLE, "SELECT 7")
+    add(source, TABLE, GOLD)
     folder = str(tmp_path / "databases")
     task = text_to_sql(path=str(source), folder=folder, single_turn=True)
     assert len(task.train) == 32, "no changed copy tells a constant apart"
@@ -62,13 +62,9 @@ def test_a_question_of_one_turn_shows_the_tables_and_its_gold_earns_the_reward(t
         (TABLE, "WITH one AS (SELECT 1) DELETE FROM jars RETURNING 7", "it writes"),
         (TABLE, "SELECT abs(random())", "chance"),
         ("CREATE TABLE (", "SELECT 1", "a database that can't be made"),
-        (f"ATTACH '@FOLDER@/other.db' AS other; {TABLE}", "SELECT 7", "another file"),
-        (f"{TABLE} PRAGMA writable_schema = 1;", "SELECT 7", "a setting of SQLite"),
-        (
-            "CREATE TABLE jars AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT * FROM n",
-            "SELECT 1",
-            "no end",
-        ),
+        (f"ATTACH '@FOLDER@/other.db' AS other; {TABLE}", GOLD, "another file"),
+        (f"{TABLE} PRAGMA writable_schema = 1;", GOLD, "a setting of SQLite"),
+        ("CREATE TABLE j AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT i FROM n", GOLD, "loop"),
     ],
 )
 def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str, gold: str, why: str) -> None:
@@ -77,12 +73,3 @@ def test_rows_that_sqlite_cannot_judge_are_left_out(tmp_path: Path, context: str
     task = text_to_sql(path=str(folder), folder=str(tmp_path / "databases"))
     assert len(task.train) == 32 and "A bad row?" not in task.train["question"], why
     assert not (tmp_path / "other.db").exists()
-
-
-def test_a_missing_folder_or_column_is_an_error(tmp_path: Path) -> None:
-    with input_error("file-not-found"):
-        text_to_sql(path=str(tmp_path / "none"), folder=str(tmp_path / "data"))
-    for split in ("train", "test"):
-        (tmp_path / f"{split}.jsonl").write_text('{"sql_prompt": "How many?", "sql_context": "SELECT 1"}\n')
-    with input_error("missing-column", row=0):
-        text_to_sql(path=str(tmp_path), folder=str(tmp_path / "databases"))
