@@ -267,12 +267,6 @@ def test_lines_that_end_as_on_windows_are_lines(write_yaml: Write) -> None:
     assert load_recipe(path) == expected
 
 
-def test_a_folder_in_the_place_of_a_recipe_names_the_recipes_in_it(write_yaml: Write, tmp_path: Path) -> None:
-    write_yaml(GOOD, "gsm8k-qlora.yaml")
-    with input_error("recipe-not-found", match="gsm8k-qlora.yaml"):
-        load_recipe(tmp_path)
-
-
 def test_one_pass_finds_all_problems(write_yaml: Write) -> None:
     with pytest.raises(InputError) as caught:
         load_recipe(write_yaml(GOOD + "learnig_rate: 1\nmax_steps: many\ntorch_dtype: x\n"))
@@ -285,10 +279,11 @@ def test_a_recipe_of_the_project_is_suggested_by_its_bare_name() -> None:
         load_recipe("demo-programs")
 
 
-def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["gsm8k-qlra.yaml", "."], ids=["a typo", "a folder"])
+def test_a_missing_recipe_names_its_neighbours(write_yaml: Write, tmp_path: Path, name: str) -> None:
     write_yaml(GOOD, "gsm8k-qlora.yaml")
     with input_error("recipe-not-found", match="gsm8k-qlora.yaml"):
-        load_recipe(tmp_path / "gsm8k-qlra.yaml")
+        load_recipe(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +431,7 @@ def test_rollouts_and_use_vllm_say_the_same(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (GOOD, ["--seed", "7", "--task.shots", "3"]),
+        (GOOD, ["--seed", "7", "--task.shots", "3", "--evaluation.reference", "{score: 0.25, source: 'us, 2026'}"]),
         (MIXED, ["--tasks.gsm8k.shots", "3", "--tasks.own.weight", "2"]),
     ],
 )
@@ -445,7 +440,7 @@ def test_a_written_recipe_loads_as_itself(write_yaml: Write, tmp_path: Path, tex
     assert recipe.tasks[0].options["shots"] == 3 and [task.weight for task in recipe.tasks] in ([None], [3.0, 2.0])
     write_recipe(recipe, tmp_path / "resolved.yaml")
     again = load_recipe(tmp_path / "resolved.yaml")
-    assert again.as_dict() == recipe.as_dict()
+    assert again.as_dict() == recipe.as_dict() and again.evaluation == recipe.evaluation
 
 
 def test_a_gate_by_the_name_of_a_file_is_told_its_path(write_yaml: Write) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
@@ -100,8 +101,6 @@ def test_an_algorithm_that_is_no_loss_names_the_key_that_makes_it(name: str, key
 
 @pytest.mark.parametrize("key", ["loss_type", "vllm_importance_sampling_mode"])
 def test_every_choice_of_ours_is_one_that_trl_computes(key: str) -> None:
-    import inspect
-
     from trl import GRPOTrainer
 
     source = inspect.getsource(GRPOTrainer)

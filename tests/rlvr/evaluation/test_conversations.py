@@ -104,11 +104,8 @@ def test_an_evaluation_has_the_conversations_of_training(tmp_path: Path, model: 
         assert [message["role"] for message in messages] == [message["role"] for message in conversation.messages]
         assert [message["content"] for message in messages] == [m.get("content") for m in conversation.messages]
         assert row["stopped"] == conversation.stopped
-        made = [
-            [value is None for value in seconds]
-            for seconds in (json.loads(row["tool_seconds"]), conversation.tool_seconds)
-        ]
-        assert made[0] == made[1]
+        made = json.loads(row["tool_seconds"])
+        assert [value is None for value in made] == [value is None for value in conversation.tool_seconds]
     assert [conversation.stopped for conversation in conversations] == ["answer", "iterations", "answer", "length"]
     assert [completion.ended for completion in played] == [True, False, True, False]
 

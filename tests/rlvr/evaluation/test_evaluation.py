@@ -15,11 +15,10 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+import run_grpo
 from rlvr.artifacts.evaluation import Evaluation, read_evaluation
 from rlvr.config.recipe import load_recipe
-from rlvr.config.recipe_writer import write_recipe
 from rlvr.config.specs import Reference
-from rlvr.errors import InputError
 from rlvr.evaluation.engines import Completion, Decoding, check_engine
 from rlvr.evaluation.evaluate import measure
 from rlvr.evaluation.evaluation_file import (
@@ -51,8 +50,10 @@ from rlvr.scoring.registry import load_rewards
 from rlvr.scoring.reward import Reward
 from rlvr.scoring.scorer import Scorer
 from rlvr.verifiers.math.lenient_match import match_leniently
+from tests.conftest import REPOSITORY
+from tests.support.input_errors import input_error
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
 
 
 @pytest.mark.parametrize(
@@ -172,12 +173,9 @@ def test_the_columns_that_the_metric_reads_stay_with_the_answers() -> None:
 def test_golds_that_the_metric_cannot_read_end_the_run_before_anything_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import run_grpo
-
     rows = [json.dumps({"prompt": f"What is {n} + {n}?", "final_answer": "quite a lot"}) for n in range(40)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
-    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
-    words = ["--config", str(demo), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
+    words = ["--config", str(DEMO), "--task", f"{{name: jsonl, path: {tmp_path}/rows.jsonl, style: chat}}"]
     code = run_grpo.main([*words, "--output_dir", str(tmp_path / "run"), "--report_to", "none"])
     assert code == 2
     errors = capsys.readouterr().err
@@ -435,41 +433,28 @@ def test_an_accuracy_over_answers_that_were_not_judged_or_mostly_cut_off_is_warn
     ],
 )
 def test_a_faulty_reference_is_refused(written: str, kind: str, key: str, why: str) -> None:
-    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
-    with pytest.raises(InputError) as error:
-        load_recipe(demo, ["--evaluation.reference", written])
-    assert error.value.kind == kind and error.value.key == f"evaluation.{key}", (why, error.value.problems)
-
-
-def test_a_reference_survives_being_written_and_read(tmp_path: Path) -> None:
-    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
-    recipe = load_recipe(demo, ["--evaluation.reference", "{score: 0.25, source: 'us, 2026'}"])
-    write_recipe(recipe, tmp_path / "recipe.yaml")
-    again = load_recipe(tmp_path / "recipe.yaml")
-    assert again.evaluation == recipe.evaluation and again.evaluation is not None
-    assert again.evaluation.reference == Reference(0.25, "us, 2026")
+    with input_error(kind, f"evaluation.{key}", why=why):
+        load_recipe(DEMO, ["--evaluation.reference", written])
 
 
 def test_a_published_score_goes_with_the_model_that_it_is_of() -> None:
-    recipe = Path(__file__).resolve().parents[3] / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml"
-    assert getattr(load_recipe(recipe).evaluation, "reference", None) is not None
-    other = ["--model_name_or_path", "models/tiny-arithmetic"]
-    assert getattr(load_recipe(recipe, other).evaluation, "reference", 0) is None
-    recipe_with_reference = load_recipe(recipe, [*other, "--evaluation.reference", "{score: 0.1, source: its card}"])
-    assert recipe_with_reference.evaluation is not None and recipe_with_reference.evaluation.reference == Reference(
-        0.1, "its card"
-    )
+    def reference(*words: str) -> Reference | None:
+        evaluation = load_recipe(REPOSITORY / "recipes" / "gsm8k-qwen2.5-0.5b-qlora.yaml", words).evaluation
+        return None if evaluation is None else evaluation.reference
+
+    other = ("--model_name_or_path", "models/tiny-arithmetic")
+    assert reference() is not None and reference(*other) is None
+    own = reference(*other, "--evaluation.reference", "{score: 0.1, source: its card}")
+    assert own == Reference(0.1, "its card")
 
 
 def test_vllm_is_not_given_weights_that_it_would_load_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text("")  # installed, as far as the check looks
     monkeypatch.syspath_prepend(tmp_path)
-    demo = Path(__file__).resolve().parents[3] / "recipes" / "demo-arithmetic.yaml"
-    with pytest.raises(InputError) as error:
-        check_engine("vllm", load_recipe(demo))
-    assert error.value.kind == "conflicting-keys" and "load_in_4bit" in str(error.value)
-    check_engine("vllm", load_recipe(demo, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
+    with input_error("conflicting-keys", match="load_in_4bit"):
+        check_engine("vllm", load_recipe(DEMO))
+    check_engine("vllm", load_recipe(DEMO, ["--load_in_4bit", "false", "--use_bnb_nested_quant", "false"]))
 
 
 def test_a_reward_without_a_score_does_not_change_the_means_of_others() -> None:
@@ -500,7 +485,7 @@ def test_an_evaluation_is_described_by_its_rows_and_the_code_and_options_of_its_
 
     def about(content: list[dict[str, str]] = rows, **options: Any) -> dict[str, Any]:
         rewards = json.dumps([{"name": f"{tmp_path}/mine.py", "options": options}])
-        recipe = load_recipe(REPOSITORY / "recipes" / "demo-arithmetic.yaml", ["--rewards", rewards])
+        recipe = load_recipe(DEMO, ["--rewards", rewards])
         return describe_evaluation(recipe, {"": load_rewards(recipe.rewards)[0]}, Dataset.from_list(content))
 
     same = about()

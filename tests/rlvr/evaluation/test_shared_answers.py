@@ -23,6 +23,7 @@ from rlvr.evaluation.shared_answers import SharedAnswers, conditions
 from rlvr.modeling import loading
 from scripts import evaluate as script
 from tests.conftest import REPOSITORY, TINY_MODEL
+from tests.scripts.test_evaluate import copy_with_other_weights
 from tests.support.launching import Start, accelerated
 
 DEMO = REPOSITORY / "recipes" / "demo-arithmetic.yaml"
@@ -144,20 +145,11 @@ def edit(name: str, *changes: tuple[str, str]) -> Callable[[], None]:
     return change
 
 
-def change_weights() -> None:
-    from safetensors.torch import load_file, save_file
-
-    file = Path("model", "model.safetensors")
-    weights = load_file(file)
-    name = sorted(weights)[0]
-    save_file({**weights, name: weights[name] * 1.5}, file, metadata={"format": "pt"})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (change_weights, "weights"),
+        (lambda: copy_with_other_weights(Path("model")), "weights"),
         (edit("config.json", ('"rms_norm_eps": 1e-06', '"rms_norm_eps": 1e-05')), "configuration"),
         (edit("chat_template.jinja", ("{%", "Please. {%")), "prompts"),
         (edit("generation_config.json", ("{", '{"suppress_tokens": null,')), "which tokens end an answer"),
@@ -396,16 +388,8 @@ def test_a_sweep_measures_its_base_once(shared: Path, monkeypatch: pytest.Monkey
 def test_two_processes_agree_on_what_is_missing(start: Start, shared: Path, tmp_path: Path) -> None:
     """The set of one process is not theirs: their batches differ. Their own is read by both."""
     words = ["--config", DEMO, *MODEL[:-1], str(TINY_MODEL), "--evaluation.batch_size", "2", "--evaluation.rows", "5"]
-    words += [
-        "--task.train_rows",
-        "64",
-        "--max_steps",
-        "1",
-        "--report_to",
-        "none",
-        "--per_device_train_batch_size",
-        "8",
-    ]
+    words += ["--task.train_rows", "64", "--max_steps", "1", "--report_to", "none"]
+    words += ["--per_device_train_batch_size", "8"]
     for run, count in (("a", 3), ("b", 3)):
         launch = start(accelerated("cpu", *words), tmp_path / run, WITHOUT_REPORT="1").wait()
         assert launch.codes() == [0, 0], launch.output()

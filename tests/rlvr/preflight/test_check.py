@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
+from rlvr.config import schema
+from rlvr.config.recipe import SECTIONS
 from rlvr.config.specs import TaskSpec
 from rlvr.data.mixture import mix
 from rlvr.data.task import Task
@@ -150,15 +152,6 @@ def test_held_out_prompts_that_are_trained_on_are_counted_in_a_warning() -> None
     assert leaked.message.startswith("2 of 100 ") and "1, 99" in leaked.message
 
 
-def test_one_pass_finds_independent_problems() -> None:
-    settings = {"lora_target_modules": ["lm_head"], "num_generations": 7}
-    assert found(make_components(settings, columns=("tests",))) == [
-        ("lora-on-head", "lora_target_modules"),
-        ("missing-column", "tests"),
-        ("incomplete-group", "num_generations"),
-    ]
-
-
 def test_without_a_component_the_checks_that_need_none_still_run() -> None:
     whole = make_components({"lora_target_modules": ["lm_head"], "num_generations": 7})
     expected = [("lora-on-head", "lora_target_modules"), ("incomplete-group", "num_generations")]
@@ -168,9 +161,6 @@ def test_without_a_component_the_checks_that_need_none_still_run() -> None:
 
 
 def test_every_check_reads_known_keys_and_relies_on_earlier_checks() -> None:
-    from rlvr.config import schema
-    from rlvr.config.recipe import SECTIONS
-
     earlier: set[Any] = set()
     for check in CHECKS:
         assert set(check.reads) <= {*schema.fields(), *SECTIONS} and set(check.after) <= earlier, check

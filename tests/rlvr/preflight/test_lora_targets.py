@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from transformers import AutoConfig
 
 from rlvr.preflight.lora_targets import check_lora_targets
 from tests.support.input_errors import input_error
@@ -24,11 +25,7 @@ from tests.support.run_components import make_components
         ({"lora_target_modules": "*proj"}, "refused-by-trl", "no pattern"),
         ({"lora_target_modules": ["q_proj", "self_attn"]}, "refused-by-trl", "a block"),
         ({"lora_target_modules": r".*(_proj|head)"}, "lora-on-head", "the head among others"),
-        (
-            {"lora_target_modules": ["lm_head"], "trust_remote_code": True},
-            "lora-on-head",
-            "code of the model's own",
-        ),
+        ({"lora_target_modules": ["lm_head"], "trust_remote_code": True}, "lora-on-head", "code of the model's own"),
         ({"lora_modules_to_save": ["lm_hed"]}, "unknown-module", "passed over by PEFT"),
         ({"lora_modules_to_save": ["norm"]}, None, "a module that there is"),
     ],
@@ -41,8 +38,6 @@ def test_an_adapter_that_would_not_be_applied_as_the_recipe_says_is_refused(
 
 
 def test_a_model_that_writes_no_text_is_refused() -> None:
-    from transformers import AutoConfig
-
     clip = replace(make_components(), config=AutoConfig.for_model("clip"))
     with input_error("unsupported-model", match="clip"):
         list(check_lora_targets(clip))

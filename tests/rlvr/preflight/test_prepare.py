@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import run_grpo
 from rlvr.config.recipe import RecipeError, load_recipe
 from rlvr.errors import InputError
 from rlvr.preflight.components import TargetMachine
@@ -29,14 +28,6 @@ def refusal(words: list[str], **target: Any) -> InputError:
 
 def kinds(error: InputError) -> list[str]:
     return [problem.kind for problem in error.problems if problem.level != "note"]
-
-
-@pytest.mark.slow
-def test_a_right_recipe_is_loaded_completely() -> None:
-    with prepare_run(load_recipe(DEMO), only_check=True) as run:
-        assert run.metrics[""] is run.rewards[0] and run.rewards[0].name == "math_correctness"
-        assert len(run.task.train) == 1500 and run.plan.steps == 20
-        assert all(remark.level == "note" for remark in run.remarks)
 
 
 def test_warnings_are_printed_below_the_errors() -> None:
@@ -126,11 +117,3 @@ def test_a_recipe_with_errors_in_its_text_is_checked_as_far_as_possible() -> Non
         raise AssertionError("it is not right")
     new = [problem for problem in refused.value.problems if problem.level == "error" and problem not in problems]
     assert not new and "per_device_train_batch_size" in str(refused.value)
-
-
-@pytest.mark.slow
-def test_a_right_recipe_brings_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_grpo.main(["--config", str(DEMO), "--check", "--output_dir", str(tmp_path / "run")]) == 0
-    captured = capsys.readouterr()
-    others = [line for line in captured.err.splitlines() if " …" not in line]  # than those of a slow step
-    assert "warning" not in captured.out and captured.err.startswith("Loading torch") and others == []

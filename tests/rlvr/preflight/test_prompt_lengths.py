@@ -28,18 +28,8 @@ def measured(train: Dataset, **settings: Any) -> PromptLengths:
     ("bytes_of_prompts", "settings", "rows", "why"),
     [
         ([8] * 64, {"max_completion_length": 4000}, None, "short ones"),
-        (
-            [8] * 62 + [120, 8],
-            {"max_completion_length": 4000},
-            "1 of 64 train prompts are too long (rows 62, at most",
-            "one",
-        ),
-        (
-            [120] * 64,
-            {"max_completion_length": 4000},
-            "64 of 64 train prompts are too long (rows 0, 1, 2, 3, 4, …",
-            "all",
-        ),
+        ([8] * 62 + [120, 8], {"max_completion_length": 4000}, "1 of 64 train prompts are too long (rows 62,", "one"),
+        ([120] * 64, {"max_completion_length": 4000}, "64 of 64 train prompts are too long (rows 0, 1, 2, 3", "all"),
         ([96] * 64, {"max_completion_length": 4000}, None, "as many tokens as there is room for"),
         ([97] * 64, {"max_completion_length": 4000}, "64 of 64", "one more"),
         ([120] * 64, {"use_vllm": True, "vllm_max_model_length": 128, "max_completion_length": 8}, None, "vLLM's room"),
