@@ -18,6 +18,8 @@ from environments.sqlite import Sqlite
 from rlvr import InputError
 from rlvr.config.specs import EnvironmentSpec
 from rlvr.environments.rollouts import EnvironmentWorkers
+from rlvr.verifiers.code.executor import Executor
+from rlvr.verifiers.code.verdict import Outcome
 from tests.support.input_errors import input_error
 
 DOUBLE = {
@@ -164,9 +166,6 @@ def test_a_public_test_of_each_form_is_quoted(tests: list[dict[str, Any]], quote
 
 def test_a_sandbox_that_fails_gives_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reward is None, not 0: the model is not to blame."""
-    from rlvr.verifiers.code.executor import Executor
-    from rlvr.verifiers.code.verdict import Outcome
-
     monkeypatch.setattr(Executor, "run_test", lambda *_: Outcome("SE", "no memory"))
     for environment in (PythonSandbox(), CodeRepair()):
         environment.reset(**DOUBLE)

@@ -42,6 +42,7 @@ class Failure:
     status: int
     times: int = 1
     text: str = "no"
+    code: str = ""  # for the header by which the client knows what is wrong
 
 
 class HubServer:
@@ -68,7 +69,7 @@ class HubServer:
                     if not failure.status:
                         self.close_connection = True
                         return
-                    self.reply(failure.status, {"error": failure.text})
+                    self.reply(failure.status, {"error": failure.text}, {"X-Error-Code": failure.code})
                 elif self.headers.get("Authorization") not in (None, f"Bearer {TOKEN}"):
                     words = "Invalid credentials in Authorization header"
                     self.reply(401, {"error": words}, {"X-Error-Message": words})

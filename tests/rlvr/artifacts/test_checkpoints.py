@@ -195,9 +195,8 @@ def test_an_unfinished_run_with_more_than_further_steps_is_refused(tmp_path: Pat
     earlier, other = recipe(tmp_path, max_steps=5), recipe(tmp_path, **{"max_steps": 9, **change})
     checkpoint(earlier, 2)
     write_status(earlier, "interrupted")
-    with pytest.raises(InputError) as error:
+    with input_error("checkpoint-mismatch", match=next(iter(change))):
         choose_resumption(other, identity(other))
-    assert error.value.kind == "checkpoint-mismatch" and next(iter(change)) in str(error.value)
 
 
 def test_never_begins_at_step_0(tmp_path: Path) -> None:
@@ -237,10 +236,8 @@ def test_a_checkpoint_of_another_recipe_launch_or_dataset_is_refused_with_the_di
     write_status(run, "interrupted")
     checkpoint(run, 5)
     other = recipe(tmp_path, **change)
-    with pytest.raises(InputError) as error:
+    with input_error("checkpoint-mismatch", match=f"(?s){difference}.*--resume_from_checkpoint never"):
         choose_resumption(other, identity(other, **circumstances))
-    assert error.value.kind == "checkpoint-mismatch" and difference in str(error.value)
-    assert "--resume_from_checkpoint never" in str(error.value)
 
 
 def test_keys_that_change_no_number_may_differ(tmp_path: Path) -> None:
@@ -477,9 +474,6 @@ def test_an_interrupted_process_on_another_machine_exits_as_interrupted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "checkpoint-5").mkdir()
-    assert (
-        RunStatus(tmp_path, identity(recipe(tmp_path)), writes=False).interrupted("Stopped by SIGTERM.")
-        == EXIT_INTERRUPTED
-        == 75
-    )
+    status = RunStatus(tmp_path, identity(recipe(tmp_path)), writes=False)
+    assert status.interrupted("Stopped by SIGTERM.") == EXIT_INTERRUPTED == 75
     assert capsys.readouterr().out == ""

@@ -52,12 +52,7 @@ def test_texts_overlap_by_all_their_words_or_by_passages(train: str, held: str, 
 def test_an_overlap_says_where_and_how_much() -> None:
     train = ["nothing", f"a {text(0, 15)} b {text(30, 43)}", text(0, 30)]
     held = ["something", f"{text(0, 15)} c {text(30, 43)} d", text(0, 30)]
-    assert find_overlaps(train, held) == [
-        (1, 1, 28 / 30),
-        (1, 2, 0.5),
-        (2, 1, 0.5),
-        (2, 2, 1.0),
-    ]
+    assert find_overlaps(train, held) == [(1, 1, 28 / 30), (1, 2, 0.5), (2, 1, 0.5), (2, 2, 1.0)]
 
 
 def test_a_turn_of_phrase_does_not_count_but_the_same_text_does() -> None:

@@ -43,11 +43,7 @@ def of(
         (lambda: of("A10G", load_in_4bit=True, **LORA), True, "seven billion in 4 bits"),
         (lambda: of("A10G", **LORA), True, "in 16 bits they are 14 GiB: 8 completions fit beside them …"),
         (lambda: of("A10G", per_device_train_batch_size=64, **LORA), False, "… and 64 don't"),
-        (
-            lambda: of("A100-80GB", dtype="float32"),
-            False,
-            "full fine-tuning in float32: 16 bytes a parameter are 113 GiB",
-        ),
+        (lambda: of("A100-80GB", dtype="float32"), False, "full fine-tuning in float32: 16 bytes a parameter"),
         (lambda: of("A100-80GB", processes=8, launcher="zero3"), True, "the same among eight"),
         (lambda: of("A100-80GB", processes=8, launcher="ddp", dtype="float32"), False, "DDP shares nothing"),
         (lambda: of("ml.p4d.24xlarge", processes=8, launcher="zero2_offload"), True, "Adam in the machine's memory"),
@@ -100,22 +96,10 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
 @pytest.mark.parametrize(
     ("estimated", "phrases", "why"),
     [
-        (
-            lambda: of("ml.g6e.xlarge", HALF, **LORA),
-            ["fits on ml.g6e.xlarge (45 GiB per GPU)", "dollars"],
-            "all is well",
-        ),
-        (
-            lambda: of("ml.g6e.xlarge", HALF, processes=8, **LORA),
-            ["fits on 8 x ml.g6e.xlarge", "dollars"],
-            "one GPU a machine",
-        ),
+        (lambda: of("ml.g6e.xlarge", HALF, **LORA), ["fits on ml.g6e.xlarge (45 GiB", "dollars"], "all is well"),
+        (lambda: of("ml.g6e.xlarge", HALF, processes=8, **LORA), ["fits on 8 x ml.g6e", "dollars"], "one GPU each"),
         (lambda: of("ml.p5en.48xlarge", HALF, **LORA), ["for 100 updates, "], "no price, no dollars"),
-        (
-            lambda: of("A10G", dtype="float32"),
-            ["warning: does NOT fit on A10G-24GB", "  change ", "saves", "  then "],
-            "too large",
-        ),
+        (lambda: of("A10G", dtype="float32"), ["does NOT fit on A10G-24GB", "  change ", "saves", "  then "], "large"),
         (
             lambda: of("ml.g6e.xlarge", HALF, steps=1, max_completion_length=16, **LORA),
             ["less than a minute for 1 u"],
@@ -131,11 +115,7 @@ def test_if_checkpointing_suffices_nothing_else_is_proposed() -> None:
             ["does NOT fit", "change rollouts: transformers"],
             "7B in 16 bits for vLLM, beside its training",
         ),
-        (
-            lambda: of("ml.g6e.xlarge", launcher="zero2_offload"),
-            ["offloading takes 113 of 32 GiB"],
-            "the machine's own memory",
-        ),
+        (lambda: of("ml.g6e.xlarge", launcher="zero2_offload"), ["takes 113 of 32 GiB"], "the machine's own memory"),
     ],
 )
 def test_the_output_is_aligned(estimated: Callable[[], Estimate], phrases: list[str], why: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr.errors import InputError
 from rlvr.estimates.machines import GPUS, INSTANCES, Machine, find_machine, this_machine
+from tests.support.input_errors import input_error
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,8 @@ def test_machines_are_found_by_name(name: str, found: str, gpus: int, why: str) 
     ],
 )
 def test_an_unknown_machine_is_an_input_error_with_similar_names(name: str, hint: str, why: str) -> None:
-    with pytest.raises(InputError) as error:
+    with input_error("unknown-machine", match=hint, why=why):
         find_machine(name)
-    assert error.value.kind == "unknown-machine" and hint in str(error.value), why
 
 
 @pytest.mark.parametrize(("processes", "machines"), [(1, 1), (8, 1), (9, 2), (16, 2)])

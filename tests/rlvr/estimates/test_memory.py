@@ -39,15 +39,17 @@ LORA = {"use_peft": True, "lora_r": 16, "lora_target_modules": "all-linear"}
 LORA_COUNT = 145_408
 
 
-def a_run(processes: int = 1, launcher: str = "python", prompt: int = 100, **settings: Any) -> RunSetup:
+def a_run(processes: int = 1, launcher: str = "python", config: Any = CONFIG, **settings: Any) -> RunSetup:
     settings = {"model_name_or_path": "m", "max_completion_length": 28, "dtype": "bfloat16", **settings}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    return read_setup(recipe, CONFIG, processes, launcher, prompt)
+    return read_setup(recipe, config, processes, launcher, 100)
 
 
-def parts(setup: RunSetup, gpu_memory: float = 80 * GIB) -> GpuMemory:
-    adapter = counting.adapter(WHOLE, CONFIG, setup.settings) if setup.peft else None
-    return memory(WHOLE, adapter, counting.shape(CONFIG, WHOLE), setup, gpu_memory=gpu_memory)
+def parts(setup: RunSetup, config: Any = CONFIG) -> GpuMemory:
+    """The memory of a GPU of 80 GiB."""
+    whole = counting.count(config)
+    adapter = counting.adapter(whole, config, setup.settings) if setup.peft else None
+    return memory(whole, adapter, counting.shape(config, whole), setup, gpu_memory=80 * GIB)
 
 
 def bytes_of(memory: GpuMemory, name: str) -> float:
@@ -163,20 +165,16 @@ def test_deepspeeds_bucket(setup: RunSetup, moments: tuple[str, ...], why: str) 
 
 def test_zero3_without_gathering_keeps_a_billion_numbers_at_most() -> None:
     config = real_config("Qwen/Qwen2.5-7B-Instruct")
-    whole = counting.count(config)
-    settings = {"dtype": "bfloat16", "ds3_gather_for_generation": False}
-    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    setup = read_setup(recipe, config, 8, "zero3", 100)
-    result = memory(whole, None, counting.shape(config, whole), setup, gpu_memory=80 * GIB)
+    result = parts(a_run(8, "zero3", config, ds3_gather_for_generation=False), config)
     assert bytes_of(result, "gathered weights") == pytest.approx(2e9)
 
 
 def test_vllm_takes_its_share_of_the_gpu_and_no_cache_is_ours() -> None:
-    awake = parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.4), 80 * GIB)
+    awake = parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.4))
     assert bytes_of(awake, "vLLM's share") == 32 * GIB and bytes_of(awake, "KV cache") == 0
-    asleep = parts(a_run(use_vllm=True, vllm_enable_sleep_mode=True), 80 * GIB)
+    asleep = parts(a_run(use_vllm=True, vllm_enable_sleep_mode=True))
     assert asleep.at("training") < 24 * GIB < asleep.at("generating")
-    assert bytes_of(parts(a_run(use_vllm=True, vllm_mode="server"), 80 * GIB), "vLLM's share") == 0
+    assert bytes_of(parts(a_run(use_vllm=True, vllm_mode="server")), "vLLM's share") == 0
 
 
 @pytest.mark.parametrize(
@@ -205,21 +203,14 @@ def test_vllm_needs_its_base_a_slot_and_a_cache(settings: dict[str, Any], base: 
     assert many - needs == pytest.approx(cache * 7 + 792 * 1000 * 6), "64 completions at once, and logits of 800"
     fewer = parts(a_run(use_vllm=True, vllm_max_num_batched_tokens=4096, **settings)).vllm_needs
     assert needs - fewer == 4096 * (3 * 704 + 4 * 256) * 2
-    share = bytes_of(
-        parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.01, **settings), 80 * GIB), "vLLM's share"
-    )
+    share = bytes_of(parts(a_run(use_vllm=True, vllm_gpu_memory_utilization=0.01, **settings)), "vLLM's share")
     assert share == needs, "a share that is too small"
 
 
 def test_weights_are_loaded_in_16_bits_before_they_are_quantised() -> None:
     """7B in 4 bits: 16.2 GiB of a process on an H100 (nvidia-smi, 2026-11-22)."""
     config = real_config("Qwen/Qwen2.5-7B-Instruct")
-    whole = counting.count(config)
-    settings = {**LORA, "load_in_4bit": True, "dtype": "bfloat16"}
-    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    adapter, shape = counting.adapter(whole, config, settings), counting.shape(config, whole)
-    setup = read_setup(recipe, config, 1, "python", 100)
-    result = memory(whole, adapter, shape, setup, gpu_memory=80 * GIB)
+    result = parts(a_run(config=config, max_completion_length=256, **LORA, load_in_4bit=True), config)
     assert (result.fullest, result.peak / GIB) == ("loading", pytest.approx(16.2, rel=0.05))
     assert parts(a_run(**LORA)).fullest != "loading"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, MixtralConfig, ViTConfig
 
 from rlvr.errors import InputError
 from rlvr.estimates import parameters as counting
@@ -111,7 +111,5 @@ def test_4_bit_weights_take_the_bytes_that_bitsandbytes_takes(hidden: int, neste
 
 @pytest.mark.slow
 def test_an_architecture_that_is_no_language_model_is_said_so() -> None:
-    from transformers import ViTConfig
-
     with pytest.raises(InputError, match="vit"):
         counting.count(ViTConfig())

@@ -26,10 +26,10 @@ PLAIN = Gpu("plain", 1, 1, 0.001)
 PERFECT = Utilisation(1, 1, 0, 0, adapter_launch_ms=0, vllm_adapter_launch_ms=0, length=1)
 
 
-def a_run(processes: int = 1, prompt: int = 100, **settings: Any) -> RunSetup:
+def a_run(config: Any = CONFIG, prompt: int = 100, **settings: Any) -> RunSetup:
     settings = {"max_completion_length": 28, "dtype": "bfloat16", "activation_checkpointing": False, **settings}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    return read_setup(recipe, CONFIG, processes, "python" if processes == 1 else "ddp", prompt)
+    return read_setup(recipe, config, 1, "python", prompt)
 
 
 def test_a_token_of_vllm_takes_as_long_as_moving_weights_and_cache() -> None:
@@ -74,10 +74,9 @@ def test_a_token_takes_at_least_as_long_as_starting_its_kernels() -> None:
 def test_the_middle_of_the_range_is_near_what_was_measured(rows: int, prompt: int, tokens: int, seconds: float) -> None:
     config = real_config("Qwen/Qwen2.5-0.5B-Instruct")
     whole = counting.count(config)
-    settings = {"dtype": "bfloat16", "load_in_4bit": True, "use_peft": True, "lora_target_modules": "all-linear"}
+    settings = {"load_in_4bit": True, "use_peft": True, "lora_target_modules": "all-linear"}
     settings |= {"max_completion_length": tokens, "per_device_train_batch_size": rows}
-    recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    setup = read_setup(recipe, config, 1, "python", prompt)
+    setup = a_run(config, prompt, **settings)
     shape, gpu = counting.shape(config, whole), GPUS["H100-80GB"]
     estimated = [generation_seconds(whole, None, shape, setup, gpu, pace) for pace in (FAST, SLOW)]
     assert sum(estimated) / 2 == pytest.approx(seconds, rel=0.1)

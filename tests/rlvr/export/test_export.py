@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from rlvr.artifacts import directory, result_record
@@ -40,8 +41,6 @@ pytestmark = pytest.mark.slow  # all of them share one run
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `base` and `run`: a QLoRA run as run_grpo.py leaves it, whose adapter is random and not trained."""
-    from peft import LoraConfig, get_peft_model
-
     folder = tmp_path_factory.mktemp("exports")
     shutil.copytree(TINY_MODEL, folder / "base")
     run = folder / "run"
@@ -226,10 +225,6 @@ def interrupt(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def set_status(run: Path) -> None:
-    directory.write_status(run, "interrupted")
-
-
 def remove_evaluation(run: Path) -> None:
     (run / "evaluation.json").unlink()
     finish(run, "adapter")
@@ -254,10 +249,6 @@ def append(file: str) -> Callable[[Path], None]:
     return change
 
 
-def hide_base(run: Path) -> None:
-    (run.parent / "base").rename(run.parent / "other")
-
-
 def nothing(run: Path) -> None:
     """The run is as it was."""
 
@@ -265,13 +256,13 @@ def nothing(run: Path) -> None:
 @pytest.mark.parametrize(
     ("prepare", "words", "kind"),
     [
-        (set_status, (), "run-not-finished"),
+        (lambda run: directory.write_status(run, "interrupted"), (), "run-not-finished"),
         (remove_evaluation, (), "not-measured"),
         (append("adapter/adapter_config.json"), (), "hash-mismatch"),
         (append("../base/config.json"), (), "base-mismatch"),
         (measured_with("rows_digest", "other golds"), (), "rows-changed"),
         (measured_with("verifier", {"math_correctness": {}}), (), "verifier-changed"),
-        (hide_base, (), "model-not-found"),
+        (lambda run: run.with_name("base").rename(run.with_name("other")), (), "model-not-found"),
         (shutil.rmtree, (), "no-record"),
         (nothing, ("--out", "base"), "would-overwrite"),
         (nothing, ("--quantization", "q8_0"), "conflicting-keys"),
@@ -282,7 +273,7 @@ def nothing(run: Path) -> None:
 def test_bad_input_is_refused_before_anything_is_written(
     here: Path,
     capsys: pytest.CaptureFixture[str],
-    prepare: Callable[[Path], None],
+    prepare: Callable[[Path], Any],
     words: tuple[str, ...],
     kind: str,
 ) -> None:

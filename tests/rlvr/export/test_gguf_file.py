@@ -173,10 +173,6 @@ def test_a_quantiser_that_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.slow
 def test_a_file_that_is_no_model_is_an_error_of_llama_cpp(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(64))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     with input_error("llama-cpp-failed"):
-        LlamaCppEngine(
-            tmp_path / "x.gguf",
-            PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())),
-            context=64,
-            threads=1,
-        )
+        LlamaCppEngine(tmp_path / "x.gguf", tokenizer, context=64, threads=1)

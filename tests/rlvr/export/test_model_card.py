@@ -77,12 +77,7 @@ def test_what_models_and_data_wrote_stays_text(tmp_path: Path) -> None:
     (run / "recipe.yaml").write_text(recipe)
     text = card_of(run)
     card = ModelCard(text)
-    assert card.data.to_dict().keys() == {
-        "library_name",
-        "model-index",
-        "pipeline_tag",
-        "tags",
-    }
+    assert card.data.to_dict().keys() == {"library_name", "model-index", "pipeline_tag", "tags"}
     tokens = [inner for token in PARSER.parse(card.text) for inner in (token, *(token.children or ()))]
     html = {token.content.strip() for token in tokens if token.type in ("html_block", "html_inline")}
     assert all(re.fullmatch(r"<br>|</details>|<details><summary>(recipe|row \d+)</summary>", one) for one in html)

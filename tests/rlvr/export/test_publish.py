@@ -177,10 +177,6 @@ def test_what_is_no_id_of_a_repository_is_refused(repo: str) -> None:
         check_id(repo)
 
 
-def remove(name: str) -> Callable[[Path], None]:
-    return lambda run: shutil.rmtree(run / name)
-
-
 def interrupt(run: Path) -> None:
     status = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**status, "status": "trained"}))
@@ -216,7 +212,7 @@ def link(name: str) -> Callable[[Path], None]:
         (link("evaluation.json"), "path-outside-run"),
         (link("recipe.yaml"), "path-outside-run"),
         (interrupt, "run-not-finished"),
-        (remove("adapter"), "no-weights"),
+        (lambda run: shutil.rmtree(run / "adapter"), "no-weights"),
         (shutil.rmtree, "not-a-run"),
         (name_base("/data/models/tiny"), "base-not-on-hub"),
         (name_base("tiny"), "base-not-on-hub"),

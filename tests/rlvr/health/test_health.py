@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rlvr.artifacts.metrics import read_metrics
 from rlvr.health import CHECKS, Finding, findings, health_line, summary
+from rlvr.health.run_metrics import RunMetrics
 from tests.support.cases import cases
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -164,8 +165,6 @@ def test_a_healthy_run_has_no_finding_at_any_length(why: str, lines: list[Line])
 
 
 def test_every_check_has_a_case() -> None:
-    from rlvr.health.run_metrics import RunMetrics
-
     provoked = {
         check.__name__
         for case in FAULTY
@@ -302,12 +301,7 @@ def test_alarms_come_before_warnings_and_causes_before_effects() -> None:
         (1, False, "too short to judge: 1 log line", "not even a level takes so few"),
         (6, False, "detected from 40 lines, a flat one from 100 lines", "trends take two windows"),
         (30, True, "no problem found in 30 log lines; a falling reward is detected from 40 lines", "it rose"),
-        (
-            60,
-            False,
-            "has not clearly risen; a flat one is detected from 100 lines",
-            "no progress, and too short to say so",
-        ),
+        (60, False, "has not clearly risen; a flat one is detected from 100 lines", "no progress, too short to tell"),
         (60, True, "healthy from beginning to end", "it rose and never fell"),
     ],
 )

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from rlvr.evaluation.engines import Decoding, TransformersEngine
 from rlvr.modeling.generation import ended, generate, prompt_tokens, template_opens_think
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny-arithmetic"
@@ -17,15 +21,10 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
     return AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32).eval()
 
 
 def complete(model: Any, *, pad: str, stop_strings: tuple[str, ...] = (), tokens: int = 40) -> list[list[int]]:
-    from transformers import AutoTokenizer, GenerationConfig
-
     tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
     tokenizer.pad_token = pad
     chats = [[{"role": "user", "content": question}] for question in QUESTIONS]
@@ -39,15 +38,11 @@ def complete(model: Any, *, pad: str, stop_strings: tuple[str, ...] = (), tokens
 
 
 def decode(ids: list[int]) -> str:
-    from transformers import AutoTokenizer
-
     return AutoTokenizer.from_pretrained(TINY).decode(ids)
 
 
 def test_a_batch_is_completed_as_its_prompts_are_alone(model: Any) -> None:
     """Prompts of unequal length are padded on the left, which must not show."""
-    from transformers import AutoTokenizer, GenerationConfig
-
     tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
     prompts = prompt_tokens(tokenizer, [[{"role": "user", "content": text}] for text in (QUESTIONS[0], "5+5?")])
     config = GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=2, pad_token_id=0)
@@ -76,8 +71,6 @@ def test_an_end_of_sequence_token_that_was_sampled_is_kept(model: Any) -> None:
 
 
 def test_what_was_cut_off_is_told_from_what_ended(model: Any) -> None:
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     eos = [tokenizer.eos_token_id]
     for limit, stop_strings, all_ended in (
@@ -105,8 +98,6 @@ def test_what_was_cut_off_is_told_from_what_ended(model: Any) -> None:
 def test_a_template_that_opens_thoughts_is_recognised(
     ending: Any, options: dict[str, Any], opens: bool, why: str
 ) -> None:
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     tokenizer.chat_template = None if ending is None else "{% if add_generation_prompt %}" + ending + "{% endif %}"
     chat = [{"role": "user", "content": "Think.\n<think>"}]
@@ -119,12 +110,6 @@ def test_a_template_that_opens_thoughts_is_recognised(
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_greedy_is_greedy_whatever_the_models_own_file_says(wrapped: bool) -> None:
     """Qwen2.5's generation_config.json has a repetition_penalty, which transformers would apply."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-
-    from rlvr.evaluation.engines import Decoding, TransformersEngine
-
     tokenizer = AutoTokenizer.from_pretrained(TINY, padding_side="left")
     prompts = prompt_tokens(tokenizer, [[{"role": "user", "content": question}] for question in QUESTIONS])
     own = {

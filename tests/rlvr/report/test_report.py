@@ -298,8 +298,7 @@ def test_texts_of_models_and_data_sets_never_become_markup(tmp_path: Path) -> No
 
 
 def test_the_page_loads_nothing(page_path: Path) -> None:
-    path = page_path
-    page, source = read(path), path.read_text(encoding="utf-8")
+    page, source = read(page_path), page_path.read_text(encoding="utf-8")
     assert not page.tags & {"img", "iframe", "object", "embed", "link", "base"}
     assert [value for name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")]
     assert all(value.startswith("#") for name, value in page.attributes if name in ("src", "href", "srcset", "action"))
@@ -324,8 +323,7 @@ def test_the_policy_allows_only_our_script(page_path: Path) -> None:
 
 
 def test_ids_are_unique_and_every_reference_has_a_target(page_path: Path) -> None:
-    path = page_path
-    page, source = read(path), path.read_text(encoding="utf-8")
+    page, source = read(page_path), page_path.read_text(encoding="utf-8")
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
     targets = {value[1:] for name, value in page.attributes if name == "href"} | set(
@@ -379,12 +377,7 @@ HUGE = f'{{"step": 6, "time": 1e299, "reward": 1{"0" * 400}, "entropy": true, "g
     [
         ("metrics.jsonl", lambda text: text[:-40], "the last logged step is 3 of 4", "a half-written last line"),
         ("metrics.jsonl", lambda text: text.replace('"entropy"', '"x"'), "Not logged: entropy.", "a metric is missing"),
-        (
-            "metrics.jsonl",
-            lambda text: f'{text}{{"step": 5, "reward": null, "entropy": NaN}}',
-            "0.1 → 0.4",
-            "no numbers",
-        ),
+        ("metrics.jsonl", lambda text: f'{text}{{"step": 5, "reward": null, "kl": NaN}}', "0.1 → 0.4", "no numbers"),
         ("metrics.jsonl", lambda text: f'{text}{{"step": 5, "step_time": "2 s"}}\n{HUGE}', "0.1 → 0.4", "not drawable"),
         ("failure.txt", lambda text: "Traceback:\n  …\nE: no room\n", "The run failed: E: no room", "a failure"),
     ],

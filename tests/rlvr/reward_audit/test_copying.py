@@ -117,14 +117,9 @@ def test_the_verdict_is_broken_where_copies_earn_or_a_run_copied() -> None:
 def test_right_completions_of_a_run_that_copy_their_prompt_are_counted() -> None:
     prompt = [{"role": "system", "content": "Find it."}, {"role": "user", "content": "New one?\nUse a@b, please."}]
     said = [("Use a@b, please.", 1.0), ("a@b", 1.0), ("It is a@b.", 1.0), ("New one?", 0.0), ("one?\nUse a@b", 1.0)]
+    row = {"prompt": prompt, "final_answer": "a@b"}
     rows = [
-        {
-            "prompt": prompt,
-            "completion": [{"role": "assistant", "content": text}],
-            "final_answer": "a@b",
-            "lone_address": value,
-        }
-        for text, value in said
+        {**row, "completion": [{"role": "assistant", "content": text}], "lone_address": value} for text, value in said
     ]
     assert count_copied(rows, LONE_ADDRESS) == (4, 2)
 

@@ -16,6 +16,8 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlvr.config.recipe import Recipe
+from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.data.task import Task
 from rlvr.errors import InputError
 from rlvr.formatting import one_line, visible
@@ -25,8 +27,10 @@ from rlvr.reward_audit.missing_columns import fill_columns
 from rlvr.reward_audit.rescoring import BATCH, batches, score
 from rlvr.reward_audit.reward_call import explanation
 from rlvr.reward_audit.score_summary import column_stats, compare_with_recorded, disagreements, group_stats
+from rlvr.scoring.registry import load_reward, load_rewards
 from rlvr.scoring.reward import Reward
 from tests.rlvr.training.test_train import BASE
+from tests.support.input_errors import input_error
 from tests.support.trainers import trainer_of
 
 
@@ -91,11 +95,7 @@ def test_a_folder_of_evaluations_alone_is_read(tmp_path: Path) -> None:
     [
         (lambda folder: folder / "nothing.jsonl", "does not exist", "a typo"),
         (lambda folder: folder, "log_completions: true", "a folder that no run wrote to"),
-        (
-            lambda folder: write(folder / "x.jsonl", [{"completion": "a"}, {"response": "a"}]),
-            "Row 1 of",
-            "a row without the column",
-        ),
+        (lambda folder: write(folder / "x.jsonl", [{"completion": "a"}, {"response": "a"}]), "Row 1 of", "no column"),
         (
             lambda folder: write(folder / "x.jsonl", [{"completion": "a", "final_answer": float("nan")}]),
             "row 0, column final_answer",
@@ -165,9 +165,8 @@ def test_the_task_is_not_loaded_if_no_column_is_missing() -> None:
 )
 def test_a_row_whose_column_is_not_found_is_named(rows: list[dict[str, Any]], row: int, cause: str, why: str) -> None:
     golds = [("a", "1"), ("twice", "1"), ("twice", "2")]
-    with pytest.raises(InputError, match=cause) as error:
+    with input_error("missing-column", "final_answer", row, match=cause, why=why):
         fill_columns(rows, [MATCHES], task_of([{"prompt": p, "final_answer": gold} for p, gold in golds]), "t")
-    assert (error.value.kind, error.value.key, error.value.row) == ("missing-column", "final_answer", row), why
 
 
 def test_an_optional_list_is_looked_up_if_the_task_has_it() -> None:
@@ -176,15 +175,11 @@ def test_an_optional_list_is_looked_up_if_the_task_has_it() -> None:
 
     reward = Reward("covers", covers)
     rows = [{"prompt": "p", "completion": "x"}, {"prompt": "elsewhere", "completion": "x"}]
-    fill_columns(rows, [reward], task_of([{"prompt": "p", "keywords": ["x"]}]), "t")
+    load = task_of([{"prompt": "p", "keywords": ["x"]}])
+    fill_columns(rows, [reward], load, "t")
     assert score(rows, [reward]).values == [[1.0], [0.0]]
     rows = [{"prompt": "p", "completion": "x"}]
-    fill_columns(
-        rows,
-        [Reward("covers", covers, options={"keywords": ["y"]})],
-        task_of([{"prompt": "p", "keywords": ["x"]}]),
-        "t",
-    )
+    fill_columns(rows, [Reward("covers", covers, options={"keywords": ["y"]})], load, "t")
     assert "keywords" not in rows[0], "the recipe sets it"
 
 
@@ -192,9 +187,8 @@ def test_a_reward_that_needs_arguments_of_training_is_refused() -> None:
     def by_tokens(completions: list[Any], completion_ids: list[Any], **kwargs: Any) -> list[float | None]:
         return [0.0 for _ in completions]
 
-    with pytest.raises(InputError, match="completion_ids") as error:
+    with input_error("needs-training", "by_tokens", match="completion_ids"):
         fill_columns([{"completion": "x"}], [Reward("by_tokens", by_tokens)], not_needed, "t")
-    assert (error.value.kind, error.value.key) == ("needs-training", "by_tokens")
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -283,9 +277,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("completion", "why"), HOSTILE, ids=[why for _, why in HOSTILE])
 def test_no_completion_breaks_scoring_or_explaining(completion: Any, why: str) -> None:
-    from rlvr.config.specs import RewardSpec
-    from rlvr.scoring.registry import load_rewards
-
     rewards = load_rewards([RewardSpec("math_correctness"), RewardSpec("answer_format", gate="math_correctness")])
     row = {"prompt": "p", "completion": completion, "final_answer": "4"}
     started = time.process_time()
@@ -396,9 +387,6 @@ def test_a_prompt_that_a_step_has_twice_has_two_groups(size: int, count: int, eq
 def test_a_reward_explains_itself_by_what_it_logs(
     tmp_path: Path, body: str, lines: list[str], error: str | None, why: str
 ) -> None:
-    from rlvr.config.specs import RewardSpec
-    from rlvr.scoring.registry import load_reward
-
     file = tmp_path / "mine.py"
     file.write_text(
         "def mine(completions, *, gold, scale: float = 1, log_extra=None, **kwargs):\n"
@@ -425,8 +413,6 @@ def test_a_reward_without_the_hook_is_not_called_again() -> None:
 @pytest.mark.slow
 def test_a_real_run_is_rescored_from_its_files_alone(tmp_path: Path) -> None:
     """With two rewards that read one column, one of them logging it too, and with evaluation while training."""
-    from rlvr.config.recipe import Recipe
-    from rlvr.config.specs import RewardSpec, TaskSpec
 
     def ends_in(completions: list[Any], *, final_answer: list[str], **kwargs: Any) -> list[float | None]:
         return [

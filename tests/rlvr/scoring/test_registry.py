@@ -11,12 +11,7 @@ import pytest
 
 from rlvr.config.specs import RewardSpec, TaskSpec
 from rlvr.errors import InputError
-from rlvr.scoring.registry import (
-    load_reward,
-    load_rewards,
-    load_task,
-    worker_group,
-)
+from rlvr.scoring.registry import load_reward, load_rewards, load_task, worker_group
 from rlvr.scoring.reward import MODULE_FIX
 from tests.support.input_errors import input_error
 
@@ -90,9 +85,8 @@ def test_a_reward_that_cannot_be_loaded_is_refused(
     tmp_path: Path, spec: RewardSpec, kind: str, fix: str, why: str
 ) -> None:
     name = spec.name.replace("FILE", str(reward_file(tmp_path, LENGTH)))
-    with pytest.raises(InputError) as caught:
+    with input_error(kind, match=re.escape(fix), why=why):
         load_reward(RewardSpec(name, options=spec.options))
-    assert caught.value.kind == kind and fix in str(caught.value), why
 
 
 @pytest.mark.parametrize(
@@ -179,9 +173,8 @@ def test_a_split_that_is_no_dataset_is_refused(split: str, tmp_path: Path) -> No
 
 def test_a_task_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     path = reward_file(tmp_path, "from rlvr import Task\n\ndef my_task():\n    return Task(train=[])\n", "my_task.py")
-    with pytest.raises(InputError) as caught:
+    with input_error("task-failed", match=f'{path}", line 4'):
         load_task(TaskSpec(str(path)))
-    assert caught.value.kind == "task-failed" and f'{path}", line 4' in str(caught.value)
 
 
 def test_a_task_gets_its_options_and_must_return_a_task(tmp_path: Path) -> None:

@@ -84,11 +84,7 @@ def run_dir(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_a_later_evaluation_and_its_files_are_added_to_the_run(tmp_path: Path, run_dir: Path) -> None:
     write(run_dir / "evaluation.json", EVALUATION | {"decoding": "greedy"})
-    for name in (
-        "report.html",
-        "completions/evaluation_base.parquet",
-        "completions/completions_1.parquet",
-    ):
+    for name in ("report.html", "completions/evaluation_base.parquet", "completions/completions_1.parquet"):
         write(run_dir / name, name)
     uri = default_tracking_uri(run_dir)
     assert add_results(run_dir, run_dir) == [f"added to the run in MLflow at {uri}"]

@@ -19,13 +19,14 @@ import pytest
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
-from rlvr.errors import InputError
 from rlvr.tracking import mlflow_tracker
 from rlvr.tracking.final_results import add_results
 from rlvr.tracking.mlflow_tracker import MLflowTracker
 from rlvr.tracking.tracked_run import default_tracking_uri
 from rlvr.training.callbacks import MetricsFile
 from tests.rlvr.tracking.test_final_results import EVALUATION
+from tests.rlvr.tracking.test_mlflow_run import losses
+from tests.support.input_errors import input_error
 from tests.support.mlflow_server import Server
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -69,10 +70,6 @@ def wait_for(happened: Callable[[], Any]) -> None:
 
 def wait_for_words(capfd: pytest.CaptureFixture[str], words: str, times: int = 1) -> None:
     wait_for(lambda: said(capfd).count(words) >= times)
-
-
-def losses(*steps: int) -> list[tuple[str, int, float]]:
-    return [("loss", step, step / 10) for step in steps]
 
 
 @pytest.mark.slow
@@ -262,19 +259,15 @@ def test_params_are_the_recipe_redact() -> None:
 def test_the_users_variables_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"output_dir": str(tmp_path / "run"), "report_to": "mlflow", "model_name_or_path": "m"}
     recipe = Recipe(Path("r.yaml"), (TaskSpec("t"),), (RewardSpec("r"),), None, settings)
-    for name, value in {
-        "MLFLOW_TRACKING_URI": "http://a:b@mine",
-        "MLFLOW_TAGS": '{"team": "nlp", "recipe": "other"}',
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://a:b@mine")
+    monkeypatch.setenv("MLFLOW_TAGS", '{"team": "nlp", "recipe": "other"}')
     tracker = mlflow_tracker.make_tracker(recipe)
     assert tracker is not None
     assert tracker.settings["tracking_uri"] == "http://a:b@mine"
     assert tracker.settings["tags"] == {"recipe": "other", "team": "nlp"}
     monkeypatch.setenv("MLFLOW_TAGS", "team=nlp")
-    with pytest.raises(InputError) as error:
+    with input_error("invalid-variable", match="MLFLOW_TAGS"):
         mlflow_tracker.make_tracker(recipe)
-    assert error.value.kind == "invalid-variable" and "MLFLOW_TAGS" in str(error.value)
 
 
 def test_a_recipe_without_mlflow_has_no_tracker(tmp_path: Path) -> None:

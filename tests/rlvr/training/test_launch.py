@@ -13,8 +13,8 @@ import pytest
 
 from rlvr.config.recipe import Recipe
 from rlvr.config.specs import RewardSpec, TaskSpec
-from rlvr.errors import InputError
 from rlvr.training.launch import as_launched, check_environment, launch_problems, launcher, requested_processes
+from tests.support.input_errors import input_error
 
 # What `accelerate launch` puts into a process's environment for a file of accelerate_configs/.
 DDP = {"WORLD_SIZE": "2", "ACCELERATE_MIXED_PRECISION": "no"}
@@ -117,9 +117,8 @@ def test_a_launch_with_deepspeed_where_it_is_not_installed_is_refused(
 ) -> None:
     launched(ZERO3)
     monkeypatch.setitem(sys.modules, "deepspeed", None)  # as Python itself notes what can't be imported
-    with pytest.raises(InputError) as error:
+    with input_error("package-not-installed", match="accelerate_configs/fsdp2.yaml"):
         check_environment(recipe())
-    assert error.value.kind == "package-not-installed" and "accelerate_configs/fsdp2.yaml" in str(error.value)
 
 
 @pytest.fixture

@@ -36,10 +36,7 @@ def without_check(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     [
         pytest.param(LORA, "float32", marks=pytest.mark.smoke),
         pytest.param(QLORA, "the copy has the numbers that 4-bit weights stand for", marks=pytest.mark.smoke),
-        (
-            {**LORA, "use_rslora": True, "lora_target_modules": ["q_proj", "down_proj"]},
-            "another scale, some layers",
-        ),
+        ({**LORA, "use_rslora": True, "lora_target_modules": ["q_proj", "down_proj"]}, "another scale, some layers"),
         ({**LORA, "temperature": 0.7, "top_p": 0.9}, "recorded before top_p, at the temperature"),
         ({**LORA, "per_device_generation_batch_size": 3}, "in rounds"),
         ({**LORA, "num_iterations": 2, "dynamic_sampling": 1}, "with old log probabilities and several rounds"),

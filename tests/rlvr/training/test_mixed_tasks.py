@@ -38,34 +38,21 @@ def run(folder: Path) -> FinishedRun:
     """Train four steps, of which two have rows of one task alone, in this process; measure six rows of each task."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks = []
-    for label, operation, gold, hard in (
-        ("plus", "addition", "final_answer", 3),
-        ("minus", "subtraction", "gold_difference", "hard"),
-    ):
+    kinds = [("plus", "addition", "final_answer", 3), ("minus", "subtraction", "gold_difference", "hard")]
+    for label, operation, gold, hard in kinds:
         data = load_task(TaskSpec("arithmetic", {"operations": operation, "train_rows": 24, "test_rows": 6}))
         for split in ("train", "test"):
-            lines = [
-                {
-                    "prompt": row["prompt"],
-                    gold: row["final_answer"],
-                    "difficulty": hard,
-                    **({"digits": [1, 2]} if label == "minus" else {}),
-                }
-                for row in data.split(split)
-            ]
+            more = {"difficulty": hard, **({"digits": [1, 2]} if label == "minus" else {})}
+            lines = [{"prompt": row["prompt"], gold: row["final_answer"], **more} for row in data.split(split)]
             path = folder / label / f"{split}.jsonl"
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         tasks.append({"name": "jsonl", "label": label, "weight": 1 + (label == "plus"), "path": str(folder / label)})
     (folder / "difference.py").write_text(REWARDS)
+    here: dict[str, Any] = {"where": "trainer", "options": {"folder": str(folder)}}
     rewards: list[dict[str, Any]] = [
         {"name": "math_correctness", "applies_to": ["plus"]},
-        {
-            "name": f"{folder}/difference.py",
-            "applies_to": ["minus"],
-            "where": "trainer",
-            "options": {"folder": str(folder)},
-        },
+        {"name": f"{folder}/difference.py", "applies_to": ["minus"], **here},
         {"name": "answer_format", "weight": 0.2},
     ]
     words = ["--config", str(REPOSITORY / "recipes" / "demo-arithmetic.yaml"), "--output_dir", str(folder / "run")]

@@ -16,7 +16,9 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, TrainerCallback
+from peft import PeftModel, get_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from benchmarks.algorithms import VARIANTS
 from rlvr.artifacts import checkpoints
@@ -281,9 +283,6 @@ def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_saved_adapter_is_the_trained_one_in_plain_peft(tmp_path: Path) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
     trainer, recipe, _ = build(tmp_path, settings={**QLORA, "load_in_4bit": False})
     train(trainer, recipe)
     folder = training.saved_folder(recipe)
@@ -685,9 +684,6 @@ def test_validation_is_greedy_per_source_and_changes_nothing_else(tmp_path: Path
 
 @pytest.mark.slow
 def test_the_best_checkpoint_outlives_newer_ones_and_is_loaded_at_the_end(tmp_path: Path) -> None:
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import load_file
-
     settings = {
         **QLORA,
         "load_in_4bit": False,

@@ -231,7 +231,3 @@ def test_a_limit_out_of_range_is_refused() -> None:
 def test_without_tests_the_score_is_0() -> None:
     judgement = judge(ADD, language="python", tests=[])
     assert (judgement.verdicts, judgement.score, judgement.feedback) == ([], 0.0, "There was no test.")
-
-
-def test_an_empty_batch_has_no_judgements() -> None:
-    assert judge_many([]) == []

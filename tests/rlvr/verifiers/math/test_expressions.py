@@ -10,9 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rlvr.verifiers.math import check_answer, check_answers, gold_faults
+from rlvr.verifiers.math import check_answer, check_answers, gold_faults, grader
 from rlvr.verifiers.math.complexity_guard import check_complexity
 from rlvr.verifiers.math.normalize import canonicalize
+from rlvr.verifiers.math.symbolic import draw_points
+from rlvr.workers.pool import WorkerPool
 from tests.support.answer_cases import ATTACKS, BOMBS, NOT_STATED, RIGHT, STATED, USUAL, WRONG
 from tests.support.cases import cases
 
@@ -100,9 +102,6 @@ def test_an_answer_that_runs_into_the_deadline_is_wrong_and_counted() -> None:
 
 
 def test_workers_that_fail_are_not_held_against_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlvr.verifiers.math import grader
-    from rlvr.workers.pool import WorkerPool
-
     monkeypatch.setattr(grader, "algebra_workers", lambda: WorkerPool("no_such_module_anywhere:f"))
     verdicts = check_answers([r"\boxed{\sqrt{12}}", r"\boxed{5}"], [r"2\sqrt{3}", "5"])
     assert [verdict.correct for verdict in verdicts] == [None, True]
@@ -130,8 +129,6 @@ def test_every_gold_verifies_against_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", range(1, 8))
 def test_the_points_of_a_comparison_are_fixed_and_have_all_signs(count: int) -> None:
-    from rlvr.verifiers.math.symbolic import draw_points
-
     symbols = [f"x{number}" for number in range(count)]
     points = draw_points(symbols, seed="x |x|")
     assert points == draw_points(symbols, seed="x |x|") != draw_points(symbols, seed="y |y|")
