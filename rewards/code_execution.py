@@ -26,6 +26,7 @@ from rlvr.verifiers.code.completion_judge import (
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 from rlvr.verifiers.code.problems import validate_rows
 
+# Found in this file by their names (docs/rewards.md): the process that rewards share, and two optional functions.
 __all__ = ["WORKER_GROUP", "code_execution", "environment_info", "validate_rows"]
 
 
@@ -49,6 +50,7 @@ def code_execution(
         log_metric: passed by the trainer. Logs code_execution/verdict_ac and so on (shares of all tests), /no_program,
             /compile_errors, /sandbox_errors and /checker_errors (shares of completions), /cpu_s (mean per test),
             /judge_s (per batch).
+        log_extra: passed by the trainer. `scripts/score.py --why` and `scripts/chat.py` show the reasons.
 
     Returns:
         0 to 1 for each completion. None if there are no tests or the sandbox failed.
@@ -71,6 +73,6 @@ def code_execution(
 def _score(row: JudgedRow, all_or_nothing: bool) -> float | None:
     if not row.can_be_scored:
         return None
-    if row.judgement is None:
+    if row.judgement is None:  # no program
         return 0.0
     return float(row.passed_all) if all_or_nothing else row.judgement.score

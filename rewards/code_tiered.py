@@ -28,6 +28,7 @@ from rlvr.verifiers.code.completion_judge import (
 from rlvr.verifiers.code.options import JudgeOptions, with_judge_options
 from rlvr.verifiers.code.problems import validate_rows
 
+# Found in this file by their names (docs/rewards.md): the process that rewards share, and two optional functions.
 __all__ = ["WORKER_GROUP", "code_tiered", "environment_info", "validate_rows"]
 
 MAX_TIMEOUTS = 1  # one test over the time limit decides the reward

@@ -49,7 +49,7 @@ def countdown(
 
 
 def validate_rows(*, numbers: list[Any], target: list[Any], **kwargs: Any) -> list[str | None]:
-    """Return for each row why it can't be scored, or None. Called once before training."""
+    """Return for each row why it can't be scored, or None. Called before training."""
     return [_row_fault(given, goal) for given, goal in zip(numbers, target, strict=True)]
 
 

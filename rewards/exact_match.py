@@ -62,7 +62,7 @@ def exact_match(
 
 
 def validate_rows(*, final_answer: list[Any], normalise: list[str] | None = None, **kwargs: Any) -> list[str | None]:
-    """Return for each row why no completion can match its reference, or None. Called once before training."""
+    """Return for each row why no completion can match its reference, or None. Called before training."""
     return [_row_fault(gold, read_steps(normalise)) for gold in final_answer]
 
 

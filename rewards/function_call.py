@@ -59,7 +59,7 @@ def function_call(
 def validate_rows(
     *, calls: list[Any], tools: list[Any] | None = None, alternatives: bool = False, **kwargs: Any
 ) -> list[str | None]:
-    """Return for each row what is wrong with its calls or its tools, or None. Called once before training."""
+    """Return for each row what is wrong with its calls or its tools, or None. Called before training."""
     return [row_fault(*row, alternatives) for row in zip(calls, _tools_of_rows(tools, len(calls)), strict=True)]
 
 

@@ -65,7 +65,7 @@ def instruction_constraints(
 
 
 def validate_rows(*, instruction_id_list: list[Any], kwargs: list[Any], **columns: Any) -> list[str | None]:
-    """Return for each row what is wrong with its instructions, or None. Called once before training."""
+    """Return for each row what is wrong with its instructions, or None. Called before training."""
     return row_faults(read_instructions, instruction_id_list, kwargs)
 
 

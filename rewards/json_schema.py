@@ -73,7 +73,7 @@ def validate_rows(
     match_reference: bool = False,
     **kwargs: Any,
 ) -> list[str | None]:
-    """Return for each row what is wrong with its schema or its reference, or None. Called once before training."""
+    """Return for each row what is wrong with its schema or its reference, or None. Called before training."""
     count = len(schema if isinstance(schema, list) else reference or [None])
     rows = zip(_of_rows(schema, count), _of_rows(reference, count), strict=True)
     return [row_fault(one, gold, match_reference) for one, gold in rows]

@@ -70,7 +70,7 @@ def keyword_coverage(
 def validate_rows(
     *, keywords: list[Any] | None = None, terms: list[Any] | None = None, **kwargs: Any
 ) -> list[str | None]:
-    """Return for each row what is wrong with its keywords, or None. Called once before training."""
+    """Return for each row what is wrong with its keywords, or None. Called before training."""
     return row_faults(lambda row: _required(row, terms), keywords or [])
 
 

@@ -64,5 +64,5 @@ def math_correctness(
 
 
 def validate_rows(*, final_answer: list[str], **kwargs: Any) -> list[str | None]:
-    """Return for each row why its reference answer cannot be verified, or None. Called once before training."""
+    """Return for each row why its reference answer cannot be verified, or None. Called before training."""
     return row_faults(final_answer)

@@ -51,7 +51,7 @@ def multiple_choice(
 
 
 def validate_rows(*, final_answer: list[str], choices: list[Any] | None = None, **kwargs: Any) -> list[str | None]:
-    """Return for each row what is wrong with its reference or its choices, or None. Called once before training."""
+    """Return for each row what is wrong with its reference or its choices, or None. Called before training."""
     rows = zip(final_answer, choices or [None] * len(final_answer), strict=True)
     return [_row_fault(gold, texts) for gold, texts in rows]
 

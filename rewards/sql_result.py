@@ -79,7 +79,7 @@ def validate_rows(
     allow_weak_sandbox: bool = False,
     **kwargs: Any,
 ) -> list[str | None]:
-    """Return for each row why no query can be judged by it, or None. Called once before training.
+    """Return for each row why no query can be judged by it, or None. Called before training.
 
     A row has a warning if a constant scores 1, because no changed copy changes the result.
     """

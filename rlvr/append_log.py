@@ -1,7 +1,7 @@
 """Append-only file of JSON lines that survives a kill at any byte.
 
-The first line holds the settings that all entries depend on; every other line is one entry. A half-written last line is
-ignored, and cut off before the next entry is written.
+The first line holds the settings that all entries depend on, for people. Every other line is one entry. A half-written
+last line is ignored, and cut off before the next entry is written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AppendLog:
 
     def append(self, entries: Sequence[Mapping[str, Any]]) -> None:
         """Write entries and sync them to disk."""
-        # One write, so that a kill leaves all of them or none, and hardly ever half a line.
+        # One write, so that a kill seldom leaves a part of them.
         self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         self._file.flush()
         os.fsync(self._file.fileno())

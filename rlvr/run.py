@@ -133,7 +133,7 @@ class Stages:
             fresh=resumption.fresh,
         )
         for name in resumption.damaged if prepared.state.is_local_main_process else ():
-            (self.folder / name / checkpoints.MARKER).unlink(missing_ok=True)
+            (self.folder / name / checkpoints.MARKER).unlink(missing_ok=True)  # it is incomplete from now on
         if self.is_main:
             record_training_rows(self.folder, prepared.task.train)
         self.status.update("trained" if resumption.saved else "running", saved=self.model_folder.name)
@@ -146,6 +146,7 @@ class Stages:
             self.stop.raise_if_requested()  # its exception may be lost: console.remembered_interrupts
             if not resumption.saved:
                 self.train()
+            # They import for seconds: beside the measurement.
             self.senders = final_results.start_senders(self.folder) if self.is_main else {}
             self.measure_trained()
             self.stop.raise_if_requested()
@@ -170,6 +171,7 @@ class Stages:
                 close_trackers(self.recipe, outcome, self.senders)
             self.stop.restore_handlers()
         prepared.state.destroy_process_group()
+        # After the status "done": a failed upload is made up for by scripts/publish.py, without training again.
         publishes = self.is_main and self.recipe.settings.get("push_to_hub")
         return publish_run(self.folder, self.model_folder, self.recipe.settings) if publishes else 0
 

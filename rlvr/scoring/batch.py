@@ -1,6 +1,6 @@
 """A batch of completions with its columns, encoded for other processes (pickle) and other machines (JSON).
 
-Each column is encoded at most once per format, however many calls it is part of. JSON must return every value as it
+A whole column is encoded at most once per format, however many calls it is part of. JSON must return every value as it
 was: a tuple would arrive as a list, an integer key as text. Such a column is refused, since a reward would get other
 arguments there than here.
 """

@@ -174,7 +174,7 @@ def companion_function(function: Callable[..., Any], name: str) -> Callable[...,
 
     Optional functions of a reward's file:
     - `validate_rows(*, <columns>, <options>, **kwargs) -> list[str | None]`: what is wrong with each row of the data.
-      Called once before training.
+      Called for each split before training.
     - `match_leniently(texts, correct, *, final_answer) -> list[bool | None]`: whether it is right in any form.
       Called where the reward is the metric, for the evaluation's table.
     - `environment_info(*, <options>, **kwargs) -> dict[str, str]`: what its scores depend on beside its arguments, such

@@ -215,13 +215,16 @@ def test_a_turn_begins_without_thoughts_where_they_can_be_switched_off(path: Pat
 
 
 def parts(path: Path) -> set[str]:
-    """What training goes through: the family of models, tasks, rewards, environments, and keys of the trainer."""
+    """What only training goes through: the family of models, environments, and keys of the trainer.
+
+    Tasks and rewards are part of the check, which calls each reward for rows of the task.
+    """
     recipe = load_recipe(path)
-    model = recipe.settings["model_name_or_path"]
-    family = [SHAPES[model][0], *(turn for turn in OPENED_TURNS if turn in model)] if model in SHAPES else []
-    named = [*recipe.tasks, *recipe.rewards, *recipe.environments]
-    keys = ("use_peft", "load_in_4bit", "use_vllm", "scale_rewards", "beta", "dynamic_sampling")
-    return {*family, *(spec.name for spec in named), *(f"{key} {recipe.settings.get(key)}" for key in keys)}
+    family = SHAPES.get(recipe.settings["model_name_or_path"], ("of the demonstrations",))[0]
+    keys = ("use_peft", "load_in_4bit", "scale_rewards", "dynamic_sampling")
+    trainer = {"beta": bool(recipe.settings.get("beta")), "mixture": recipe.is_mixture}
+    trainer |= {key: recipe.settings.get(key) for key in keys}
+    return {family, *(spec.name for spec in recipe.environments), *(f"{key} {value}" for key, value in trainer.items())}
 
 
 def trained_recipes() -> list[Path]:
