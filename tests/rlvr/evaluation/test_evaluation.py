@@ -87,6 +87,15 @@ def test_a_paired_difference_is_antisymmetric_and_within_its_interval(pairs: lis
     assert -1 <= forward.interval.low <= forward.interval.high <= 1
 
 
+def test_a_paired_difference_has_the_interval_of_agresti_and_min() -> None:
+    """By hand: 8 of 52 rows, plus or minus 1.96 · sqrt(10.5 + 2.5 - 8² / 52) / 52."""
+    base, trained = [False] * 10 + [True] * 2 + [True] * 38, [True] * 10 + [False] * 2 + [True] * 38
+    difference = paired_difference(base, trained)
+    assert (difference.points, difference.gained, difference.lost) == (8 / 50, 10, 2)
+    assert difference.interval.low == pytest.approx(0.02454, abs=1e-5)
+    assert difference.interval.high == pytest.approx(0.28315, abs=1e-5)
+
+
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.5), st.floats(0, 0.5)), min_size=1, max_size=5))
 def test_an_average_of_tasks_is_narrower_than_their_intervals_and_equals_a_single_one(
     parts: list[tuple[float, float, float]],
