@@ -73,8 +73,9 @@ def execute(options: argparse.Namespace, overrides: Sequence[str], started: floa
             console.error(str(error))
     if not options.json:
         console.error("Loading torch, transformers and TRL …")
-    if options.check:
+    if options.check or (recipe.value("use_cpu") and not recipe.value("torch_compile")):
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # bitsandbytes would load torch's compiler for two seconds
+    if options.check:
         from rlvr.check import TargetMachine, check
 
         target = TargetMachine(options.world_size, options.machine, options.launcher)

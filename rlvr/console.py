@@ -113,6 +113,21 @@ def are_installed(*packages: str) -> bool:
     return found
 
 
+@contextmanager
+def unused_packages_hidden(*names: str) -> Iterator[None]:
+    """Let libraries find these packages only if they are imported already.
+
+    Some import others wherever they are installed, which takes seconds of each start.
+    """
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the documented way to refuse an import
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
 def positive_int(text: str) -> int:
     """The type of a command-line option that is an integer from 1."""
     if int(text) < 1:

@@ -60,6 +60,8 @@ def train_and_measure(recipe: Recipe, started: float, interrupts: Sequence[int])
     with ExitStack() as stack:
         stop = StopRequest(time_limit(recipe.settings["max_runtime_s"]), started)
         console.silence_loading_bars()
+        if not launch.launcher().startswith("zero"):  # accelerate imports it for a type
+            stack.enter_context(console.unused_packages_hidden("deepspeed"))
         state = launch.join(recipe)
         stack.enter_context(lock_run(recipe.output_dir, state))  # run_grpo.py has locked it for one process
         prepared = stack.enter_context(prepare_run(recipe, state=state))

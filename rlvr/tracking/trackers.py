@@ -5,14 +5,14 @@ Imports no tracker that `report_to` does not name: preflight runs these checks b
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rlvr.config.schema import nearest
+from rlvr.console import unused_packages_hidden
 from rlvr.errors import Problem
 
 USUAL = "none, mlflow, tensorboard, trackio or wandb"
@@ -41,7 +41,7 @@ def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
         if importlib.util.find_spec(name) is not None:
             importlib.import_module(name)
     with unused_trackers_hidden():
-        available = get_available_reporting_integrations()
+        available = [*get_available_reporting_integrations(), "mlflow"]  # a dependency of ours
     problems = []
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
@@ -60,19 +60,12 @@ def tracker_problems(report_to: str | Sequence[str] | None) -> list[Problem]:
     return problems
 
 
-@contextlib.contextmanager
-def unused_trackers_hidden() -> Iterator[None]:
-    """Let TRL, which imports wandb and trackio wherever they are installed, find only those that are imported already.
+def unused_trackers_hidden() -> AbstractContextManager[None]:
+    """Let TRL find only the trackers of `report_to`, which `tracker_problems` imports. Others could even connect.
 
-    `tracker_problems` imports those of `report_to`. The others would take a second of each start, and could connect.
+    MLflow has a process of its own.
     """
-    hidden = [name for name in ("wandb", "trackio") if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: the documented way to refuse an import
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+    return unused_packages_hidden("mlflow", "wandb", "trackio")
 
 
 def wandb_is_ready() -> bool:

@@ -80,7 +80,7 @@ def test_wandb_needs_a_key_unless_it_is_offline(
 def test_only_trackers_that_the_recipe_names_are_imported() -> None:
     script = (
         "import sys; from rlvr.tracking import trackers; trackers.tracker_problems(['mlflow', 'trackio']);"
-        "import rlvr.training.trl_seam; print(*{'wandb', 'trackio'} & {*sys.modules}); import wandb"
+        "import rlvr.training.trl_seam; print(*{'mlflow', 'wandb', 'trackio'} & {*sys.modules}); import wandb"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "trackio\n"), done.stderr
