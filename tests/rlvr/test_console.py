@@ -1,7 +1,9 @@
-"""Output fits the terminal. Former command-line flags still work, and name their successors."""
+"""Output fits the terminal, and signals and imports behave."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import pty
 import re
@@ -116,3 +118,15 @@ def test_a_ctrl_c_that_python_drops_is_remembered() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_package_that_nobody_has_imported_is_hidden_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rarely_used.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with console.unused_packages_hidden("rarely_used", "pytest"):
+        assert importlib.util.find_spec("rarely_used") is None and importlib.util.find_spec("pytest") is not None
+        with pytest.raises(ImportError):
+            importlib.import_module("rarely_used")
+    assert importlib.util.find_spec("rarely_used") is not None
