@@ -11,13 +11,29 @@ if TYPE_CHECKING:
 
 # What TRL leaves open unless the recipe sets it, so that `generate` would take it from the model's
 # generation_config.json (transformers/generation/utils.py, _prepare_generation_config). TRL computes probabilities from
-# the temperature alone, so each of these would make the sampled text that of another policy
+# the temperature alone. With any of these, the text would be sampled from a distribution that TRL does not know of
 # (huggingface/transformers#42762).
 LEFT_OPEN = (
-    *("min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size"),
-    *("encoder_repetition_penalty", "encoder_no_repeat_ngram_size", "guidance_scale", "min_length", "min_new_tokens"),
-    *("num_beams", "bad_words_ids", "begin_suppress_tokens", "exponential_decay_length_penalty"),
-    *("forced_bos_token_id", "forced_eos_token_id", "sequence_bias", "suppress_tokens", "watermarking_config"),
+    "min_p",
+    "top_h",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "encoder_no_repeat_ngram_size",
+    "guidance_scale",
+    "min_length",
+    "min_new_tokens",
+    "num_beams",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "sequence_bias",
+    "suppress_tokens",
+    "watermarking_config",
 )
 
 
@@ -76,7 +92,7 @@ def template_opens_think(
 
 
 def end_tokens(config: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Every token that ends a completion: those of a model's generation settings and the tokenizer's, as in TRL."""
+    """Return all tokens that end a completion: the model's and the tokenizer's, as TRL does."""
     declared, own = config.eos_token_id, tokenizer.eos_token_id
     tokens = [declared] if isinstance(declared, int) else list(declared or [])
     return tokens if own is None or own in tokens else [own, *tokens]

@@ -43,8 +43,8 @@ def explanation(row: Row, reward: Reward, rewards: Sequence[Reward]) -> tuple[li
 def reward_arguments(rows: Sequence[Row], reward: Reward, rewards: Sequence[Reward]) -> dict[str, list[Any]]:
     """The arguments of a reward: lists as long as `rows`, with None where a row lacks a column.
 
-    The columns are those of training: what the reward asks for, and the other ones of the data. Columns that a run
-    wrote and the reward's own options are left out.
+    The reward gets the columns that it gets in training. Columns that a run wrote, and the reward's own options, are
+    left out.
     """
     recorded = {name for other in rewards for name in recorded_names(other)}
     left_out = recorded.union(WRITTEN_BY_RUNS, FROM_TRAINER, reward.options) - set(reward.columns)

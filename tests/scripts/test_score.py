@@ -163,7 +163,7 @@ def test_an_input_error_is_one_line_and_exit_code_2(
     monkeypatch.chdir(rows.parent)
     code, error = main(["--config", str(DEMO), *words]), capsys.readouterr().err
     assert code == 2 and hint in error, why
-    said = [line for line in error.splitlines() if " …" not in line]  # than those of a slow step
+    said = [line for line in error.splitlines() if " …" not in line]  # without progress of a slow step
     assert "Traceback" not in error and len(said) == 1
     assert [json.loads(line) for line in rows.read_text(encoding="utf-8").split("\n")] == ROWS, "nothing was lost"
 

@@ -66,7 +66,7 @@ def test_an_adapter_that_fits_is_loaded(recipe: Recipe, adapter: Path) -> None:
 def test_an_adapter_that_does_not_fit_is_refused_with_its_tensor_and_shape(
     recipe: Recipe, adapter: Path, changes: dict[str, tuple[int, int] | None], says: tuple[str, ...], why: str
 ) -> None:
-    """A change is that of a layer and a side: another shape, or no tensor."""
+    """`changes` gives some tensors of the adapter another shape, or removes them (None)."""
 
     def apply(tensors: dict[str, torch.Tensor]) -> None:
         for (layer, side), shape in changes.items():
