@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ruamel.yaml import YAML
-
 FILE = Path(__file__).with_suffix(".yaml")
 # Names of the programs that can be converted.
 AWS, OPEN_R1, TRL = "the AWS sample grpo-with-verifiable-reward", "open-r1", "`trl grpo`"
@@ -28,6 +26,8 @@ class Program(NamedTuple):
 
 @functools.cache
 def _tables() -> dict[str, Any]:
+    from ruamel.yaml import YAML  # workers never read the tables
+
     tables: dict[str, Any] = YAML(typ="safe", pure=True).load(FILE.read_text(encoding="utf-8"))
     return tables
 

@@ -100,31 +100,13 @@ def without_compiling(folder: Path) -> Path:
     return path
 
 
-def test_two_machines_train_what_two_processes_of_one_train(start: Start, trained: Trained, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "words"), [("adapter", ()), ("model", ("--use_peft", "false"))])
+def test_two_machines_without_a_shared_disk_train_and_measure_what_two_processes_of_one_would(
+    start: Start, trained: Trained, tmp_path: Path, kind: str, words: tuple[str, ...]
+) -> None:
     """Two commands that know of each other only the address, as on two machines; bit for bit."""
     import torch
 
-    words = [*SHORT, *LORA, "--max_steps", str(STEPS), *TOGETHER]
-    port = free_port()
-    launches = []
-    for machine in ("0", "1"):
-        flags = ["--num_machines", "2", "--machine_rank", machine, "--num_processes", "2"]
-        flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
-        command = accelerated("ddp", *words, *reward_words(tmp_path / "seen"), flags=flags)
-        launches.append(start(command, tmp_path / "run", SAMPLED_BY_ROW="1", WITHOUT_REPORT="1"))
-    for launch in launches:
-        launch.wait()
-        assert launch.process.returncode == 0 and launch.codes() == [0], launch.output()
-    assert "4 prompts x 4 completions per generation over 2 processes" in launches[0].output()
-    two_machines, one = adapter(tmp_path / "run"), adapter(trained("ddp", "lora"))
-    assert two_machines.keys() == one.keys()
-    assert all(torch.equal(two_machines[name], one[name]) for name in one)
-
-
-@pytest.mark.parametrize(("kind", "words"), [("adapter", LORA), ("model", (*LORA, "--use_peft", "false"))])
-def test_two_machines_without_a_shared_disk_measure_what_they_trained(
-    start: Start, tmp_path: Path, kind: str, words: tuple[str, ...]
-) -> None:
     place = SHORT.index("--evaluation")
     evaluated = [*SHORT[:place], *SHORT[place + 2 :], "--evaluation.rows", "8"]
     launches = []
@@ -132,17 +114,22 @@ def test_two_machines_without_a_shared_disk_measure_what_they_trained(
     for machine in ("0", "1"):
         flags = ["--num_machines", "2", "--machine_rank", machine, "--num_processes", "2"]
         flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
-        all_words = [*evaluated, *words, "--max_steps", "1", "--per_device_train_batch_size", "8"]
+        all_words = [*evaluated, *LORA, *words, "--max_steps", str(STEPS), *TOGETHER]
         command = accelerated("ddp", *all_words, *reward_words(tmp_path / "seen"), flags=flags)
-        launches.append(start(command, tmp_path / machine / "run", WITHOUT_REPORT="1"))
+        launches.append(start(command, tmp_path / machine / "run", SAMPLED_BY_ROW="1", WITHOUT_REPORT="1"))
     for launch in launches:
         launch.wait()
         assert launch.process.returncode == 0 and launch.codes() == [0], launch.output()
+    assert "4 prompts x 4 completions per generation over 2 processes" in launches[0].output()
     assert {"base", "trained"} <= json.loads((tmp_path / "0/run/evaluation.json").read_text()).keys()
     first, second = ({path.name: path for path in (tmp_path / machine / "run" / kind).iterdir()} for machine in "01")
     assert first.keys() == second.keys()
     # The model card of the main process gains the result, after the copy was made.
     assert [name for name in first if first[name].read_bytes() != second[name].read_bytes()] == ["README.md"]
+    if kind == "adapter":
+        two_machines, one = adapter(tmp_path / "0" / "run"), adapter(trained("ddp", "lora"))
+        assert two_machines.keys() == one.keys()
+        assert all(torch.equal(two_machines[name], one[name]) for name in one), "measuring changes nothing"
 
 
 def test_fsdp_on_cpus_which_would_be_ddp_is_refused(start: Start, tmp_path: Path) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 from tests.support.sagemaker_emulator import storage
 from tests.support.sagemaker_emulator.service import TrainingService
 
-# Two prompts per step, four completions each, no evaluation; a checkpoint only after a signal.
-# Few rows, since every process makes and checks all of them. With REWARD every step has a gradient.
-QUICK = (
-    *("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation", "null"),
+# Short answers, of which REWARD makes a gradient in every step; a checkpoint only after a signal.
+DRAWN = (
     *("--max_completion_length", "8", "--mask_truncated_completions", "false", "--temperature", "2.0"),
-    *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
     *("--save_strategy", "steps", "--save_steps", "1000", "--disable_tqdm", "true"),
+)
+# Two prompts per step, four completions each, no evaluation. Few rows: every process makes and checks all of them.
+QUICK = (
+    *("--num_generations", "4", "--per_device_train_batch_size", "8", "--evaluation", "null", *DRAWN),
+    *("--load_in_4bit", "false", "--use_bnb_nested_quant", "false", "--task.train_rows", "64", "--task.test_rows", "8"),
 )
 # A reward that depends on the text alone. From the second step on it is slow until there is a checkpoint, so that the
 # run can be stopped.

@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ import yaml
 from rlvr.sagemaker import follow, job
 from tests.conftest import REPOSITORY, Command
 from tests.support.sagemaker_emulator import containers, storage
-from tests.support.sagemaker_emulator.job import REGION, EmulatedJob
+from tests.support.sagemaker_emulator.job import REGION
 from tests.support.sagemaker_emulator.service import TrainingService
-from tests.support.short_job_runs import QUICK, logged_steps, reward_words, saved_steps
+from tests.support.short_job_runs import DRAWN, logged_steps, reward_words, saved_steps
 
 pytestmark = [
     pytest.mark.slow,
@@ -75,17 +74,6 @@ FULL = ("--use_peft", "false", "--load_in_4bit", "false", "--use_bnb_nested_quan
 FEW_ROWS = ("--task.train_rows", "64", "--task.test_rows", "8")
 
 
-@dataclass(frozen=True)
-class CommandedJob:
-    """A job from plan to cleanup, and the folder with its results."""
-
-    job: EmulatedJob
-    run: Path
-
-
-Commanded = Callable[..., CommandedJob]
-
-
 def clean_up(service: TrainingService, sagemaker: Sagemaker, name: str) -> None:
     keeps_warm = service.job(name).keep_alive_s > 0
     listed = sagemaker("cleanup", name)
@@ -98,43 +86,21 @@ def clean_up(service: TrainingService, sagemaker: Sagemaker, name: str) -> None:
     assert left["KeyCount"] == 0
 
 
-@pytest.fixture
-def commanded(service: TrainingService, working_folder: Path, sagemaker: Sagemaker) -> Commanded:
-    def run_all(*words: str, trained: str = "adapter") -> CommandedJob:
-        words = (*recipe_options(service), *MEASURED, "--max_steps", "2", *words)
-        plan = sagemaker("plan", "--json", *words)
-        assert plan.returncode == 0, plan.stderr
-        submitted = sagemaker("submit", *words)
-        assert submitted.returncode == 0, submitted.stdout + submitted.stderr
-        name = job.find_job("runs/demo-arithmetic").name
-        emulated = service.job(name)
-        followed = sagemaker("follow", name)
-        assert followed.returncode == 0, followed.stdout + followed.stderr
-        for line in (f"{name}  https://", "/2   reward", "Completed after"):
-            assert line in followed.stdout, followed.stdout
-        assert "Traceback" not in emulated.log()
-
-        planned = json.loads(plan.stdout)["request"]
-        text = json.dumps(planned).replace(planned["TrainingJobName"], name)
-        assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
-
-        fetched = sagemaker("fetch", name)
-        assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-        run = working_folder / "runs" / "demo-arithmetic"
-        names = {path.name for path in run.iterdir()}
-        assert {trained, "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
-        assert not [name for name in names if name.startswith("checkpoint-")]
-        assert sum(file.stat().st_size for file in (run / trained).glob("*.safetensors")) > 10_000
-        assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
-        assert logged_steps(run / "metrics.jsonl") == [1, 2], "one run, not one a host"
-        clean_up(service, sagemaker, name)
-        return CommandedJob(emulated, run)
-
-    return run_all
+def fetch(sagemaker: Sagemaker, name: str, trained: str) -> Path:
+    """The folder with the results of a job, which has a `trained` one, `model` or `adapter`."""
+    fetched = sagemaker("fetch", name)
+    assert fetched.returncode == 0, fetched.stdout + fetched.stderr
+    run = Path("runs/demo-arithmetic")
+    names = {path.name for path in run.iterdir()}
+    assert {trained, "evaluation.json", "report.html", "recipe.yaml", "metrics.jsonl"} <= names
+    assert not [name for name in names if name.startswith("checkpoint-")]
+    assert sum(file.stat().st_size for file in (run / trained).glob("*.safetensors")) > 10_000
+    assert {"base", "trained", "difference"} <= json.loads((run / "evaluation.json").read_text()).keys()
+    return run
 
 
-def test_all_commands_of_a_full_model_on_spot_capacity_that_reads_channels(
-    service: TrainingService, working_folder: Path, sagemaker: Sagemaker, commanded: Commanded, command: Command
+def test_a_full_model_that_reads_channels_on_spot_capacity_is_stopped_and_resumed(
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker, command: Command
 ) -> None:
     uri = f"s3://{service.bucket}/grpo-recipes/data/sums"
     prepared = subprocess.run(
@@ -148,50 +114,12 @@ def test_all_commands_of_a_full_model_on_spot_capacity_that_reads_channels(
     section = yaml.safe_load("task:" + prepared.stdout.partition("\ntask:")[2])
     channels = section["sagemaker"]["channels"]
     assert channels == {split: f"{uri}/{split}" for split in ("train", "validation", "test") if split in channels}
-    done = commanded(
-        *FULL,
-        *reward_words(working_folder),
+    words = [
+        *(*recipe_options(service), *MEASURED, *FULL, *DRAWN, *reward_words(working_folder), "--max_steps", "9"),
         *("--task", json.dumps(section["task"]), "--sagemaker.channels", json.dumps(channels)),
-        *("--sagemaker.spot", "true"),
+        *("--sagemaker.spot", "true", "--evaluation.metric", "math_correctness"),
         *("--sagemaker.environment", "{NCCL_DEBUG: INFO, MLFLOW_TAGS: {team: nlp}, GLOO_SOCKET_IFNAME: eth0}"),
-        *("--save_strategy", "steps"),
-        trained="model",
-    )
-    assert done.job.codes == [{"algo-1": 0}]
-    assert "rows from /opt/ml/input/data" in done.job.log()
-    assert done.job.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
-    evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
-    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
-    assert "trained − base" in evaluated.stdout
-
-
-def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
-    working_folder: Path, commanded: Commanded
-) -> None:
-    pytest.importorskip("ray")
-    (working_folder / "host_reward.py").write_text(HOST_REWARD)
-    rewards = [{"name": "host_reward.py", "where": "ray"}, {"name": "math_correctness", "where": "local"}]
-    done = commanded(
-        *FEW_ROWS,
-        *("--rewards", json.dumps(rewards), "--evaluation.metric", "math_correctness"),
-        *("--sagemaker.instance_type", "null", "--sagemaker.instance_groups", json.dumps(GROUPS)),
-        *("--sagemaker.network_isolation", "true", "--sagemaker.image", "registry.example/x:1"),
-        *("--sagemaker.processes_per_host", "2", "--per_device_train_batch_size", "4"),
-    )
-    assert json.loads((done.run / "run.json").read_text())["identity"]["processes"] == 2, "on one host"
-    assert done.job.codes == [{"algo-1": 0, "algo-2": 0}]
-    lines = [json.loads(line) for line in (done.run / "metrics.jsonl").open()]
-    rewards_seen = [line["reward"] for line in lines if "reward" in line]
-    assert rewards_seen and all(10.0 <= reward < 12.1 for reward in rewards_seen), rewards_seen
-    log = done.job.log()
-    assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
-    assert "Ray node on this host ends" in log and "Serving on" not in log and "RAY_AUTH" not in log
-
-
-def test_a_stopped_job_on_one_host_has_not_failed_and_resumes_from_its_checkpoint(
-    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
-) -> None:
-    words = [*recipe_options(service), *QUICK, *reward_words(working_folder), "--max_steps", "9"]
+    ]
     submitted = sagemaker("submit", *words)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
     first = job.find_job("runs/demo-arithmetic")
@@ -205,26 +133,70 @@ def test_a_stopped_job_on_one_host_has_not_failed_and_resumes_from_its_checkpoin
     assert f"{first.name}: Stopped" in followed.stdout
     stopped = service.job(first.name)
     assert stopped.codes == [{"algo-1": 143}] and "FailureReason" not in stopped.description
+    assert stopped.request["Environment"]["MLFLOW_TAGS"] == '{"team": "nlp"}'
     (step,) = saved_steps(service, first.checkpoints)
     assert reached <= step < 9, "save_steps is 1000, so it was saved because of the signal"
     assert f"Saving a checkpoint of step {step}" in stopped.log()
+    assert "rows from /opt/ml/input/data" in stopped.log()
 
     time.sleep(1)  # names are of a second
-    changes = ("--sagemaker.instance_type", "ml.m5.2xlarge", "--sagemaker.keep_alive_s", "600")
-    resumed = sagemaker("resume", first.name, *changes)
+    changes = ("--sagemaker.instance_type", "ml.m5.2xlarge", "--sagemaker.spot", "false")
+    resumed = sagemaker("resume", first.name, *changes, "--sagemaker.keep_alive_s", "600")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     second = job.find_job("runs/demo-arithmetic")
     assert second.name != first.name and second.checkpoints == first.checkpoints
     onward = service.job(second.name)
     assert onward.wait()["TrainingJobStatus"] == "Completed", onward.log()[-3000:]
     assert f"checkpoint-{step}, step {step}" in onward.log()
-    fetched = sagemaker("fetch", second.name)
-    assert fetched.returncode == 0, fetched.stdout + fetched.stderr
-    assert logged_steps(working_folder / "runs" / "demo-arithmetic" / "metrics.jsonl") == list(range(1, 10)), (
-        "each once, in two jobs"
-    )
+    run = fetch(sagemaker, second.name, "model")
+    assert logged_steps(run / "metrics.jsonl") == list(range(1, 10)), "each once, in two jobs"
+    evaluated = sagemaker("evaluate", "runs/demo-arithmetic", "--evaluation.rows", "8")
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+    assert "trained − base" in evaluated.stdout
     clean_up(service, sagemaker, second.name)
     assert sagemaker("submit", "--config", "gone.yaml").returncode == 2
+
+
+def test_all_commands_of_an_isolated_job_whose_judge_hosts_form_a_ray_cluster(
+    service: TrainingService, working_folder: Path, sagemaker: Sagemaker
+) -> None:
+    pytest.importorskip("ray")
+    (working_folder / "host_reward.py").write_text(HOST_REWARD)
+    rewards = [{"name": "host_reward.py", "where": "ray"}, {"name": "math_correctness", "where": "local"}]
+    words = [
+        *(*recipe_options(service), *MEASURED, *FEW_ROWS, "--max_steps", "2"),
+        *("--rewards", json.dumps(rewards), "--evaluation.metric", "math_correctness"),
+        *("--sagemaker.instance_type", "null", "--sagemaker.instance_groups", json.dumps(GROUPS)),
+        *("--sagemaker.network_isolation", "true", "--sagemaker.image", "registry.example/x:1"),
+        *("--sagemaker.processes_per_host", "2", "--per_device_train_batch_size", "4"),
+    ]
+    plan = sagemaker("plan", "--json", *words)
+    assert plan.returncode == 0, plan.stderr
+    submitted = sagemaker("submit", *words)
+    assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    name = job.find_job("runs/demo-arithmetic").name
+    emulated = service.job(name)
+    followed = sagemaker("follow", name)
+    assert followed.returncode == 0, followed.stdout + followed.stderr
+    for line in (f"{name}  https://", "/2   reward", "Completed after"):
+        assert line in followed.stdout, followed.stdout
+    planned = json.loads(plan.stdout)["request"]
+    text = json.dumps(planned).replace(planned["TrainingJobName"], name)
+    assert json.loads(text) == service.requests[-1], "what plan showed is what was sent"
+
+    assert emulated.codes == [{"algo-1": 0, "algo-2": 0}]
+    log = emulated.log()
+    assert "All 2 hosts are in the Ray cluster" in log and "CPUs of the judge hosts" in log
+    assert "Ray node on this host ends" in log and not any(
+        words in log for words in ("Serving on", "RAY_AUTH", "Traceback")
+    )
+    run = fetch(sagemaker, name, "adapter")
+    assert logged_steps(run / "metrics.jsonl") == [1, 2], "one run, not one a host"
+    assert json.loads((run / "run.json").read_text())["identity"]["processes"] == 2, "on one host"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    rewards_seen = [line["reward"] for line in lines if "reward" in line]
+    assert rewards_seen and all(10.0 <= reward < 12.1 for reward in rewards_seen), rewards_seen
+    clean_up(service, sagemaker, name)
 
 
 def test_a_profile_is_followed_to_its_projection_and_leaves_no_run(

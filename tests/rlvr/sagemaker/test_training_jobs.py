@@ -1,7 +1,7 @@
 """Jobs that really train, with the uploaded recipe, the requested container, tiny models and few steps.
 
-test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs from plan to cleanup. Here are jobs that fail, and
-one on many hosts.
+test_commands.py and tests/notebooks/test_sagemaker_grpo.py have jobs from plan to cleanup. Here are a job that fails,
+and one on many hosts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(containers.why_not() is not None, reason=str(containers.why_not())),
 ]
-
-
-FAILS_AFTER_TRAINING = """
-import pathlib, zlib
-
-def drawn(prompts, completions, **kwargs):
-    if pathlib.Path("/opt/ml/checkpoints/run/adapter").is_dir():
-        return [None] * len(completions)
-    return [zlib.crc32(completion[-1]["content"].encode()) % 100 / 100 for completion in completions]
-"""
 
 
 @pytest.mark.smoke
@@ -116,21 +106,3 @@ def test_judge_hosts_find_their_role_and_serve_the_training_hosts(cluster: Clust
     assert "http://algo-1:8000,http://algo-2:8000" in recipe, "judge is whichever hosts judge"
     rewards = [json.loads(line).get("reward") for line in (cluster.model / "metrics.jsonl").open()]
     assert any(rewards), "the judges' scores are what it trained on"
-
-
-def test_a_failure_after_training_keeps_the_model_and_the_exit_code_of_a_failure(
-    service: TrainingService, tmp_path: Path
-) -> None:
-    """The metric says nothing once there is an adapter, which is an error of the recipe."""
-    place = QUICK.index("--evaluation")
-    evaluated = (*QUICK[:place], *QUICK[place + 2 :], "--evaluation.rows", "8")
-    (tmp_path / "drawn.py").write_text(FAILS_AFTER_TRAINING)
-    rewards = json.dumps([{"name": str(tmp_path / "drawn.py")}])
-    job = submit(service, "fails-late", (*evaluated, "--rewards", rewards, "--max_steps", "2", "--warmup_steps", "0"))
-    ended = job.wait()
-    assert ended["TrainingJobStatus"] == "Failed" and job.codes == [{"algo-1": 1}], job.log()[-3000:]
-    assert (job.roots[0] / "model" / "adapter" / "adapter_model.safetensors").is_file()
-    assert any(
-        "run/adapter/adapter_model" in key
-        for key in storage.keys(service.client("s3"), job.request["CheckpointConfig"]["S3Uri"])
-    )

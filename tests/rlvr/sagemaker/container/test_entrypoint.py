@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,6 +114,25 @@ def test_the_model_is_exported_without_checkpoints(tmp_path: Path) -> None:
     assert (model / "adapter" / "weights").stat().st_ino == (run / "adapter" / "weights").stat().st_ino, (
         "no second copy"
     )
+
+
+def test_a_failure_after_training_keeps_the_model_and_the_exit_code_of_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure_reason, "FAILURE", tmp_path / "FAILURE")
+    for name in ("RUN", "MODEL", "RANKS"):
+        monkeypatch.setattr(entrypoint, name, tmp_path / name)
+    program = """mkdir -p RUN/adapter RANKS; echo weights > RUN/adapter/weights
+        echo '{"status": "trained"}' > RUN/run.json
+        echo '{"rank": 0, "code": 1, "message": "The metric says nothing.", "time": 1.0}' > RANKS/0.json; exit 1"""
+    monkeypatch.chdir(tmp_path)
+    assert entrypoint.main(["train", "bash", "-c", program]) == 1
+    assert (tmp_path / "MODEL" / "adapter" / "weights").read_text() == "weights\n"
+    assert (tmp_path / "FAILURE").read_text() == "The metric says nothing"
+    (tmp_path / "RUN" / "run.json").write_text('{"status": "running"}')
+    shutil.rmtree(tmp_path / "MODEL")
+    assert entrypoint.main(["train", "bash", "-c", "exit 1"]) == 1
+    assert not (tmp_path / "MODEL").exists(), "nothing was trained"
 
 
 PROGRAM = """
