@@ -14,8 +14,8 @@ import pytest
 
 from tests.conftest import Command
 from tests.support.sagemaker_emulator import containers
-from tests.support.sagemaker_emulator.job import ACCOUNT
 from tests.support.sagemaker_emulator.service import TrainingService
+from tests.support.sagemaker_emulator.storage import ACCOUNT
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTEBOOK = REPOSITORY / "notebooks" / "sagemaker_grpo.ipynb"

@@ -177,15 +177,15 @@ def skip_report() -> None:
 
 
 def sample_by_row() -> None:
-    """Sample every completion from its own seed: the prompt, and how often it was sampled before.
+    """Sample every completion from its own seed: the prompt, and how often training has sampled it before.
 
     A rank samples from its own seed, so one process and two would not see the same completions. By row they do,
     whichever rank a row is on. The model, its gathering and the generation loop are the real ones, a row at a time.
     """
     import torch
-    from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
+    from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList, Trainer
 
-    whole_batch = GenerationMixin.generate
+    whole_batch, whole_training = GenerationMixin.generate, Trainer.train
     counts: dict[str, int] = {}
 
     class EndAt(LogitsProcessor):
@@ -233,7 +233,11 @@ def sample_by_row() -> None:
     def log_probabilities(parts: Any, completions: Any, pad_token: int) -> list[list[float]]:
         return [part.log_probabilities([ids], pad_token)[0] for part, ids in zip(parts, completions, strict=True)]
 
-    GenerationMixin.generate = generate
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        counts.clear()  # an evaluation may have sampled the same prompts
+        return whole_training(self, *args, **kwargs)
+
+    GenerationMixin.generate, Trainer.train = generate, train
 
 
 def shard_on_cpus() -> None:

@@ -23,7 +23,7 @@ from tests.support.sagemaker_emulator import containers, storage
 from tests.support.sagemaker_emulator.containers import Attempt, Host
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-ACCOUNT, REGION = "123456789012", "us-east-1"
+REGION = "us-east-1"
 LONGEST_REASON = 1024
 STOP_S = 120.0  # between SIGTERM and SIGKILL
 FOLDERS = "training-emulator-"  # prefix of all temporary folders; the process id follows
@@ -58,7 +58,7 @@ class EmulatedJob:
     ) -> None:
         self.request = request
         self.name = str(request["TrainingJobName"])
-        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
+        self.arn = f"arn:aws:sagemaker:{REGION}:{storage.ACCOUNT}:training-job/{self.name}"
         self.attempts = 0
         self.keep_alive_s = int(request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))  # of its warm pool
         self.codes: list[dict[str, int]] = []  # the hosts' exit codes, attempt by attempt
