@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv/bin
 READY  := .venv/.ready
 TESTS  := .venv/.ready-for-tests
-# uv installs faster than pip, if it is there. Both print errors only.
+# uv installs faster than pip, if it is there. Both print errors only, and compile all modules: an image may forbid Python
+# to write what it compiles, and every start would then take half a minute longer.
 UV     ?= $(shell command -v uv)
-PIP    := $(if $(UV),$(UV) pip install --quiet --python $(VENV)/python,$(VENV)/python -m pip install --quiet --disable-pip-version-check)
+PIP    := $(if $(UV),$(UV) pip install --quiet --compile-bytecode --python $(VENV)/python,$(VENV)/python -m pip install --quiet --disable-pip-version-check)
 # Compiling all modules would take as long as the rest, and tests import few of them.
 VLLM_PIP := .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 TORCH_CPU ?= https://download.pytorch.org/whl/cpu
@@ -27,9 +28,10 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@$(PIP) --constraint constraints.txt --editable .
 	@touch $@
 
+# Tests write what they compile (conftest.py), which is little of these packages.
 $(TESTS): $(READY)
 	@echo "Installing what the tests need …"
-	@$(PIP) --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) $(if $(UV),,--no-compile) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 # Evaluate, train with GRPO and QLoRA on the CPU, evaluate again: less than a minute. One thread: for so small a model, more
