@@ -45,7 +45,6 @@ def read_rows(path: Path) -> list[Row]:
     """
     check_data_file(path)
     if path.suffix == ".parquet":
-        import pyarrow
         import pyarrow.parquet
 
         try:
