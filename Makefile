@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv/bin
 READY  := .venv/.ready
 TESTS  := .venv/.ready-for-tests
-# uv installs faster than pip, if it is there. Both print errors only, and compile all modules: an image may forbid Python
-# to write what it compiles, and every start would then take half a minute longer.
+# uv installs faster than pip, if it is there. Both print errors only, and compile all modules: where
+# PYTHONDONTWRITEBYTECODE is set, Python would compile them at every start, for half a minute.
 UV     ?= $(shell command -v uv)
 PIP    := $(if $(UV),$(UV) pip install --quiet --compile-bytecode --python $(VENV)/python,$(VENV)/python -m pip install --quiet --disable-pip-version-check)
 # Compiling all modules would take as long as the rest, and tests import few of them.
@@ -28,7 +28,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@$(PIP) --constraint constraints.txt --editable .
 	@touch $@
 
-# Tests write what they compile (conftest.py), which is little of these packages.
+# pip compiles nothing here: tests keep the bytecode of the few modules that they import (tests/conftest.py).
 $(TESTS): $(READY)
 	@echo "Installing what the tests need …"
 	@$(PIP) $(if $(UV),,--no-compile) --constraint constraints.txt --editable '.[dev]'

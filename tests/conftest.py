@@ -42,7 +42,7 @@ os.environ.update(
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TINY_MODEL = REPOSITORY / "models" / "tiny-arithmetic"
-IMPORTED: list[int] = []  # numbers of modules whose objects the garbage collector leaves out
+IMPORTED: list[int] = []  # the number of modules at each `gc.freeze()`
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Command = Callable[..., list[str]]
@@ -65,7 +65,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Leaves out what a test has imported since, too."""
+    """Keeps the collector out of what tests import later, too."""
     if len(sys.modules) > IMPORTED[-1] + 100:
         gc.collect()
         gc.freeze()

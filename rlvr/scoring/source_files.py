@@ -6,7 +6,7 @@ import ast
 import hashlib
 import importlib.util
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def _import_names(source: bytes, package: str) -> list[str]:
     except (SyntaxError, ValueError):  # an extension module
         return []
     names: list[str] = []
-    for node in _statements(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -88,16 +88,6 @@ def _import_names(source: bytes, package: str) -> list[str]:
                 names += [MODULES[alias.name] for alias in node.names if alias.name in MODULES]
     parts = [name.split(".") for name in names]
     return [".".join(one[:end]) for one in parts for end in range(1, len(one) + 1)]
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements, without the expressions in them, which `ast.walk` would visit for longer than a parse takes."""
-    queue = [tree]
-    while queue:
-        node = queue.pop()
-        yield node
-        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-            queue += getattr(node, field, ())
 
 
 @cache

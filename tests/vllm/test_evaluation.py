@@ -24,7 +24,7 @@ from rlvr.evaluation import evaluated_model
 
 def processes():
     own = psutil.Process()
-    # Those of vLLM are forks of this one (tests/support/vllm_on_cpu.py), and others are started. A zombie has no words.
+    # vLLM forks its processes (tests/support/vllm_on_cpu.py): they have this command line. Reward workers have another.
     return sum(child.cmdline() == own.cmdline() for child in own.children(recursive=True))
 
 def engine_watched(*args, make=evaluated_model.VllmEngine):
